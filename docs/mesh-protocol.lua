@@ -82,6 +82,7 @@ f.authentication_algorithm = ProtoField.uint32("gwmesh.authentication.algorithm"
 f.authentication_unicast = ProtoField.bool("gwmesh.authentication.unicast", "unicast", base.NONE)
 f.authentication_index = ProtoField.uint64("gwmesh.authentication.index", "index", base.DEC)
 f.authentication_counter = ProtoField.uint32("gwmesh.authentication.counter", "counter", base.DEC)
+f.signature_scope = ProtoField.uint32("gwmesh.signature.scope", "scope", base.DEC)
 f.echo_version = ProtoField.uint32("gwmesh.echo.version", "version", base.DEC)
 f.echo_kind = ProtoField.uint32("gwmesh.echo.kind", "kind", base.DEC)
 f.echo_ttl = ProtoField.uint32("gwmesh.echo.ttl", "ttl", base.DEC)
@@ -217,7 +218,14 @@ layouts.authentication = { octets = 16, fields = {
   { field = f.authentication_index, offset = 32, width = 64 },
   { field = f.authentication_counter, offset = 96, width = 32 },
 }, parts = {
-  { name = "mac", entry = nil, length = function(at) return 16 end },
+  { name = "proof", entry = nil, length = nil },
+} }
+layouts.signature = { octets = 4, fields = {
+  { field = f.signature_scope, offset = 0, width = 8 },
+}, parts = {
+  { name = "public_key", entry = nil, length = function(at) return 32 end },
+  { name = "certificate", entry = nil, length = function(at) return 64 end },
+  { name = "signature", entry = nil, length = function(at) return 64 end },
 } }
 layouts.echo = { octets = 28, fields = {
   { field = f.echo_version, offset = 0, width = 4 },
@@ -297,10 +305,19 @@ function mesh.dissector(buffer, pinfo, root)
   pinfo.cols.info = name
   local body = buffer(at, length):tvb()
   show(layout, body, 0, tree:add(mesh, buffer(at, length), name))
-  -- Padding begins with 0, which is no algorithm.
+  -- Padding begins with 0, which is no algorithm and no scope.
   local trailer = at + length
+  if trailer < buffer:len() and buffer(trailer, 1):uint() == 16 then
+    local branch = tree:add(mesh, buffer(trailer), "Signature of the origin")
+    trailer = show(layouts.signature, buffer, trailer, branch) or buffer:len()
+  end
   if trailer < buffer:len() and buffer(trailer, 1):uint() ~= 0 then
-    show(layouts.authentication, buffer, trailer, tree:add(mesh, buffer(trailer), "Authentication"))
+    local branch = tree:add(mesh, buffer(trailer), "Authentication")
+    local algorithm = buffer(trailer, 1):uint()
+    if algorithm == 3 and trailer + layouts.authentication.octets < buffer:len() then
+      show(layouts.signature, buffer, trailer + layouts.authentication.octets, branch)
+    end
+    show(layouts.authentication, buffer, trailer, branch)
   end
   if layout == layouts.liveness then
     DissectorTable.get("udp.port"):get_dissector(3784):call(body, pinfo, root)

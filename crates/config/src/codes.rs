@@ -81,10 +81,6 @@ codes! {
     TOO_MANY 115 "too many of them"
     "Everything in a gateway has a bound, so that its memory is known. The finding tells it."
 
-    NOT_YET 116 "not in this version"
-    "The value has its place in a description, but this version of Gatewright cannot do what it \
-    asks for. Choose another one, or use a version that can."
-
     NO_LINK 120 "a gateway without a link"
     "Frames come in and go out by links. Describe at least one:\n\n    \
     [link.lan]\n    device = \"eth0\"\n    addresses = [\"192.0.2.1/24\"]"

@@ -329,10 +329,7 @@ mod tests {
             let Shape::Table(table) = key.shape else { continue };
             for key in table.keys {
                 let Some(default) = key.default else { continue };
-                let quoted = matches!(
-                    key.shape,
-                    Shape::Text(_) | Shape::Choice(_) | Shape::ChoiceOrLater(..)
-                );
+                let quoted = matches!(key.shape, Shape::Text(_) | Shape::Choice(_));
                 let value = if quoted { format!("\"{default}\"") } else { default.to_owned() };
                 let header = format!("{}\n", table.name);
                 let written = text.replace(&header, &format!("{header}{} = {value}\n", key.name));

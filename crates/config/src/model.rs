@@ -100,7 +100,9 @@ impl Config {
             let files = [&mut tls.certificate, &mut tls.key, &mut tls.authorities];
             files.into_iter().chain(&mut tls.crl).chain(&mut tls.ocsp_response).for_each(resolve);
         }
-        self.mesh.iter_mut().filter_map(|mesh| mesh.key_file.as_mut()).for_each(resolve);
+        if let Some(Mesh { key_file, members_file, .. }) = &mut self.mesh {
+            [key_file, members_file].into_iter().flatten().for_each(resolve);
+        }
         if let Some(cse) = &mut self.cse {
             cse.store.iter_mut().for_each(beside);
             if let Some(tls) = &mut cse.tls {
@@ -131,8 +133,11 @@ pub struct Mesh {
     pub links: Vec<Located<String>>,
     /// The profile of the mesh.
     pub profile: MeshProfile,
-    /// File of the keys that authenticate the nodes; without one everybody may join.
+    /// File of the keys that authenticate the nodes, or of the node's own key; without one everybody
+    /// may join.
     pub key_file: Option<String>,
+    /// File of the members whose own keys are admitted; without one the keys are those of all.
+    pub members_file: Option<String>,
 }
 
 /// The protocol profile of a mesh.

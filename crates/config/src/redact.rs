@@ -126,9 +126,7 @@ impl RedactedDescription {
     fn text(&mut self, key: Option<&'static Key>, text: &str) -> String {
         let form = key.and_then(|key| match key.shape {
             Shape::Text(form) | Shape::List(form, _) if !PRIVATE.contains(&key.name) => Some(form),
-            Shape::Choice(_) | Shape::ChoiceOrLater(..) | Shape::ChoiceOrNumber(..) => {
-                Some(Form::Name)
-            }
+            Shape::Choice(_) | Shape::ChoiceOrNumber(..) => Some(Form::Name),
             _ => None,
         });
         let name = key.map_or("", |key| key.name);

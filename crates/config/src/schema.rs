@@ -45,9 +45,7 @@ fn shape(shape: Shape) -> Value {
         Shape::Text(form) => text(form),
         Shape::Flag => json!({ "type": "boolean" }),
         Shape::Number(min, max) => number(min, max),
-        Shape::Choice(words) | Shape::ChoiceOrLater(words, _) => {
-            json!({ "type": "string", "enum": words })
-        }
+        Shape::Choice(words) => json!({ "type": "string", "enum": words }),
         Shape::ChoiceOrNumber(words, min, max) => {
             json!({ "anyOf": [{ "type": "string", "enum": words }, number(min, max)] })
         }

@@ -125,6 +125,7 @@ fn mesh(table: View<'_>) -> Mesh {
             _ => MeshProfile::Default,
         },
         key_file: table.owned("key_file"),
+        members_file: table.owned("members_file"),
     }
 }
 

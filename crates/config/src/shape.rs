@@ -83,22 +83,15 @@ fn check_value(
 ) {
     let at = value.span();
     match (key.shape, value.get_ref()) {
-        (Shape::ChoiceOrLater(_, later), DeValue::String(text)) if later.contains(&&**text) => {
-            let message = format!("`{}` = \"{text}\" is not in this version", key.name);
-            findings.add(findings.error(&codes::NOT_YET, at, message));
-        }
         (Shape::Text(form), DeValue::String(text)) => form::check(key, form, text, at, findings),
         (Shape::Flag, DeValue::Boolean(_)) => {}
         (
             Shape::Number(min, max) | Shape::ChoiceOrNumber(_, min, max),
             DeValue::Integer(number),
         ) => check_number(key, number, min..=max, at, findings),
-        (
-            Shape::Choice(words)
-            | Shape::ChoiceOrLater(words, _)
-            | Shape::ChoiceOrNumber(words, ..),
-            DeValue::String(text),
-        ) => check_choice(key, words, text, at, findings),
+        (Shape::Choice(words) | Shape::ChoiceOrNumber(words, ..), DeValue::String(text)) => {
+            check_choice(key, words, text, at, findings);
+        }
         (Shape::List(form, max), DeValue::Array(items)) => {
             check_count(key, items.len(), max, at, findings);
             for item in items {
@@ -246,7 +239,7 @@ fn quoted(words: &[&str]) -> String {
 
 const fn wanted(shape: Shape) -> &'static str {
     match shape {
-        Shape::Text(_) | Shape::Choice(_) | Shape::ChoiceOrLater(..) => "a string",
+        Shape::Text(_) | Shape::Choice(_) => "a string",
         Shape::Flag => "true or false",
         Shape::Number(..) => "a whole number",
         Shape::ChoiceOrNumber(..) => "a string or a whole number",
@@ -288,9 +281,7 @@ pub(crate) fn example(shape: Shape) -> String {
         Shape::Text(form) => format!("\"{}\"", form::example(form)),
         Shape::Flag => "true".to_owned(),
         Shape::Number(min, max) => USUAL.clamp(min, max).to_string(),
-        Shape::Choice(words)
-        | Shape::ChoiceOrLater(words, _)
-        | Shape::ChoiceOrNumber(words, ..) => {
+        Shape::Choice(words) | Shape::ChoiceOrNumber(words, ..) => {
             format!("\"{}\"", words.first().copied().unwrap_or_default())
         }
         Shape::List(form, _) => format!("[\"{}\"]", form::example(form)),

@@ -59,8 +59,6 @@ pub(crate) enum Shape {
     Named(&'static Table, usize),
     /// An array of tables, with this maximum length.
     Many(&'static Table, usize),
-    /// One of a few words; those of the second list are of a later version.
-    ChoiceOrLater(&'static [&'static str], &'static [&'static str]),
 }
 
 /// Required form of a string.
@@ -199,8 +197,7 @@ const ROLES_MAX: usize = 64;
 /// Maximum number of links of a node of the mesh.
 const MESH_LINKS_MAX: usize = 16;
 const MESH_PROFILES: &[&str] = &["default", "classic"];
-const MESH_TRUSTS: &[&str] = &["open", "psk"];
-const LATER_TRUSTS: &[&str] = &["pki"];
+const MESH_TRUSTS: &[&str] = &["open", "psk", "pki"];
 
 /// Maximum number of a program's parameters set in one way.
 const SETTINGS_MAX: usize = 64;
@@ -257,17 +254,25 @@ static MESH: Table = Table {
         .or("default"),
         key(
             "trust",
-            Shape::ChoiceOrLater(MESH_TRUSTS, LATER_TRUSTS),
+            Shape::Choice(MESH_TRUSTS),
             "Who may join: open lets everybody who can send on a link, psk every node with a key of \
-             key_file.",
+             key_file, pki every node whose own key members_file admits.",
         )
         .or("open"),
         key(
             "key_file",
             Shape::Text(Form::Any("mesh.key")),
             "With psk, the file of the keys that all nodes have, each 32 octets in hexadecimal digits \
-             on a line of its own: the node sends with the first, and accepts each of up to four. \
-             Only its owner may read it. A relative path starts in the description's folder.",
+             on a line of its own: the node sends with the first, and accepts each of up to four. With \
+             pki, the file of the node's own key, as `gatewright mesh key new` writes it. Only its \
+             owner may read it. A relative path starts in the description's folder.",
+        ),
+        key(
+            "members_file",
+            Shape::Text(Form::Any("members")),
+            "With pki, the file that says who may join: `authority`, `member` or `revoked` and a public \
+             key on each line. An authority admits by certificates; a revoked key is out. A relative \
+             path starts in the description's folder.",
         ),
     ],
 };

@@ -151,6 +151,7 @@ impl Driver {
             trust: match settings.trust {
                 MeshTrust::Open => "open",
                 MeshTrust::Psk(_) => "psk",
+                MeshTrust::Pki(_) => "pki",
             },
             node: MeshNode::new(settings),
             own,

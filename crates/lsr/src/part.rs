@@ -4,10 +4,11 @@ use crate::report::PART;
 use crate::router::{MeshRouter, MeshSetup};
 use crate::{MeshEcho, MeshError, MeshState};
 use gatewright_config::{Config, Mesh, MeshProfile};
-use gatewright_mesh::{MeshKeys, MeshTrust, Profile};
+use gatewright_mesh::{MeshKeys, MeshMembers, MeshNodeKey, MeshPublicKey, MeshTrust, Profile};
 use gatewright_part::{Change, EventSink, Part, PartStatus, Staged, Unable};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Permissions of others than the owner of a file.
@@ -16,9 +17,18 @@ const OTHERS: u32 = 0o077;
 /// The node of a gateway, if its description has one.
 #[derive(Clone, Debug)]
 pub struct MeshPart {
-    running: Arc<Mutex<Option<Arc<MeshRouter>>>>,
+    running: Arc<Mutex<Option<RunningNode>>>,
     seed: u64,
+    /// Starts of nodes: each begins with another seed, as an index must not be used twice.
+    starts: Arc<AtomicU64>,
     sink: EventSink,
+}
+
+/// The node, and the keys that were in its files when it started.
+#[derive(Clone, Debug)]
+struct RunningNode {
+    router: Arc<MeshRouter>,
+    trust: MeshTrust,
 }
 
 impl MeshPart {
@@ -28,8 +38,8 @@ impl MeshPart {
     ///
     /// [`MeshError`] names what failed.
     pub fn start(config: &Config, seed: u64, sink: EventSink) -> Result<Self, MeshError> {
-        let this = Self { running: Arc::default(), seed, sink };
-        this.exchange(config.mesh.as_ref())?;
+        let this = Self { running: Arc::default(), seed, starts: Arc::default(), sink };
+        this.exchange(config.mesh.as_ref(), None)?;
         Ok(this)
     }
 
@@ -39,7 +49,7 @@ impl MeshPart {
     ///
     /// In words, if there is no node here.
     pub fn state(&self) -> Result<MeshState, String> {
-        self.lock().as_ref().ok_or_else(no_node)?.state()
+        self.router()?.state()
     }
 
     /// Cuts a link, or heals it.
@@ -48,7 +58,7 @@ impl MeshPart {
     ///
     /// In words, if there is no node here or no such link.
     pub fn cut(&self, link: &str, is_cut: bool) -> Result<(), String> {
-        self.lock().as_ref().ok_or_else(no_node)?.cut(link, is_cut)
+        self.router()?.cut(link, is_cut)
     }
 
     /// Asks a node for an answer over the path of a class to it, or the relay at `ttl` links on it.
@@ -57,33 +67,53 @@ impl MeshPart {
     ///
     /// In words, if there is no node here, no such node, no path or no answer.
     pub fn echo(&self, node: &str, class: u8, ttl: u8) -> Result<MeshEcho, String> {
-        // An answer takes seconds at the most; a reload does not wait for it.
-        let router = self.lock().clone();
-        router.ok_or_else(no_node)?.echo(node, class, ttl)
+        self.router()?.echo(node, class, ttl)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<MeshRouter>>> {
+    /// The node; an answer takes seconds at the most, and a reload does not wait for it.
+    fn router(&self) -> Result<Arc<MeshRouter>, String> {
+        let running = self.lock();
+        running.as_ref().map(|node| Arc::clone(&node.router)).ok_or_else(no_node)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<RunningNode>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether there was a node, and it has ended by itself.
     fn has_ended(&self) -> bool {
-        self.lock().as_ref().is_some_and(|router| router.has_ended())
+        self.lock().as_ref().is_some_and(|node| node.router.has_ended())
     }
 
-    /// Ends the node, and starts another one, which takes an interface of the same name over.
-    fn exchange(&self, mesh: Option<&Mesh>) -> Result<(), MeshError> {
-        let setup = mesh.map(|mesh| trust(mesh).map(|trust| setup(mesh, trust))).transpose()?;
+    /// Whether the files of keys say something else than when the node started.
+    fn has_other_keys(&self, mesh: Option<&Mesh>) -> bool {
+        let running = self.lock();
+        let (Some(node), Some(mesh)) = (running.as_ref(), mesh) else { return false };
+        // A file that cannot be read is told when the node is to start with it.
+        trust(mesh).map_or(true, |trust| trust != node.trust)
+    }
+
+    /// Ends the node, and starts another one, with keys or those in its files. It takes an interface of
+    /// the same name over if it has the same identity.
+    fn exchange(&self, mesh: Option<&Mesh>, keys: Option<MeshTrust>) -> Result<(), MeshError> {
+        let keys = |mesh| keys.map_or_else(|| trust(mesh), Ok);
+        let setup = mesh.map(|mesh| keys(mesh).map(|trust| setup(mesh, trust))).transpose()?;
         let mut running = self.lock();
-        if let Some(router) = running.take() {
+        if let Some(RunningNode { router, trust }) = running.take() {
             match &setup {
-                Some(next) if next.interface == router.interface() => router.hand_over(),
+                Some(next)
+                    if next.interface == router.interface()
+                        && own_key(&next.trust) == own_key(&trust) =>
+                {
+                    router.hand_over();
+                }
                 _ => router.stop(),
             }
         }
         if let Some(setup) = setup {
-            let router = MeshRouter::start(&setup, self.seed, self.sink.clone())?;
-            *running = Some(Arc::new(router));
+            let seed = self.seed.wrapping_add(self.starts.fetch_add(1, Ordering::Relaxed));
+            let router = Arc::new(MeshRouter::start(&setup, seed, self.sink.clone())?);
+            *running = Some(RunningNode { router, trust: setup.trust });
         }
         Ok(())
     }
@@ -99,26 +129,35 @@ impl Part for MeshPart {
         let mut changes: Vec<_> = differences.into_iter().map(Change::from).collect();
         if changes.is_empty() && self.has_ended() {
             changes.push(Change::new("[mesh]", "its node had ended, and is started again"));
+        } else if changes.is_empty() && self.has_other_keys(new.mesh.as_ref()) {
+            changes.push(Change::new("[mesh]", "its files of keys have changed"));
         }
         changes
     }
 
     fn stage(&self, old: &Config, new: &Config) -> Result<Box<dyn Staged>, Unable> {
-        if old.mesh == new.mesh && !self.has_ended() {
+        let has_other_keys = self.has_other_keys(new.mesh.as_ref());
+        if old.mesh == new.mesh && !self.has_ended() && !has_other_keys {
             return Ok(Box::new(gatewright_part::Unchanged));
         }
-        if let Err(error) = self.exchange(new.mesh.as_ref()) {
-            // It ran a moment ago.
-            let _free = self.exchange(old.mesh.as_ref());
+        let keys = self.lock().as_ref().map(|node| node.trust.clone());
+        if let Err(error) = self.exchange(new.mesh.as_ref(), None) {
+            let runs = self.lock().is_some();
+            if !runs {
+                // It ran a moment ago, with the keys that it had.
+                let _free = self.exchange(old.mesh.as_ref(), keys);
+            }
             return Err(error.to_string().into());
         }
-        Ok(Box::new(StagedMesh { part: self.clone(), before: old.mesh.clone() }))
+        Ok(Box::new(StagedMesh { part: self.clone(), before: old.mesh.clone(), keys }))
     }
 
     fn tell(&self) -> PartStatus {
         // A stage in progress holds the lock; nobody waits for it here.
         let Ok(running) = self.running.try_lock() else { return PartStatus::default() };
-        let Some(router) = running.as_ref() else { return PartStatus::default() };
+        let Some(RunningNode { router, .. }) = running.as_ref() else {
+            return PartStatus::default();
+        };
         if router.has_ended() {
             let words = vec![("ended", "`gatewright reload` starts it again".to_owned())];
             return PartStatus { words, ..PartStatus::default() };
@@ -133,9 +172,9 @@ impl Part for MeshPart {
     }
 
     fn stop(&self) {
-        let router = self.lock().take();
-        if let Some(router) = router {
-            router.stop();
+        let node = self.lock().take();
+        if let Some(node) = node {
+            node.router.stop();
         }
     }
 }
@@ -143,6 +182,7 @@ impl Part for MeshPart {
 struct StagedMesh {
     part: MeshPart,
     before: Option<Mesh>,
+    keys: Option<MeshTrust>,
 }
 
 impl Staged for StagedMesh {
@@ -152,7 +192,15 @@ impl Staged for StagedMesh {
 
     fn undo(self: Box<Self>) {
         // It ran a moment ago.
-        let _free = self.part.exchange(self.before.as_ref());
+        let _free = self.part.exchange(self.before.as_ref(), self.keys.clone());
+    }
+}
+
+/// The node's own key, if its identity follows from it.
+fn own_key(trust: &MeshTrust) -> Option<MeshPublicKey> {
+    match trust {
+        MeshTrust::Open | MeshTrust::Psk(_) => None,
+        MeshTrust::Pki(own) => Some(own.0.public()),
     }
 }
 
@@ -175,15 +223,40 @@ fn setup(mesh: &Mesh, trust: MeshTrust) -> MeshSetup {
 /// Who may take part in a mesh: with a file of keys, who has one of them.
 fn trust(mesh: &Mesh) -> Result<MeshTrust, MeshError> {
     let Some(file) = &mesh.key_file else { return Ok(MeshTrust::Open) };
-    let refused = |why: String| MeshError::Keys { file: file.clone(), why };
+    let text = secret(file)?;
+    let refused = |error: &dyn std::fmt::Display| refused("key_file", file, error.to_string());
+    let Some(members) = &mesh.members_file else {
+        return MeshKeys::parse(&text).map(MeshTrust::Psk).map_err(|error| refused(&error));
+    };
+    let own = MeshNodeKey::parse(&text).map_err(|error| refused(&error))?;
+    let of_members = |why: String| self::refused("members_file", members, why);
+    let text = fs::read_to_string(members).map_err(|error| of_members(error.to_string()))?;
+    let members = MeshMembers::parse(&text).map_err(|error| of_members(error.to_string()))?;
+    // Others would drop all that it sends, and say nothing.
+    if !members.has_key(&own) {
+        let public = own.public();
+        return Err(refused(&format!(
+            "its key {public} is not admitted: members_file has no line `member {public}`, and the \
+             file no certificate of an authority there; or it is revoked"
+        )));
+    }
+    Ok(MeshTrust::Pki(Box::new((own, members))))
+}
+
+fn refused(key: &'static str, file: &str, why: String) -> MeshError {
+    MeshError::Keys { key, file: file.to_owned(), why }
+}
+
+/// The text of a file that only its owner may read.
+fn secret(file: &str) -> Result<String, MeshError> {
+    let refused = |why: String| refused("key_file", file, why);
     let metadata = fs::metadata(file).map_err(|error| refused(error.to_string()))?;
     if metadata.permissions().mode() & OTHERS != 0 {
         return Err(refused(
             "others than its owner may read it: chmod 600 makes it a secret".into(),
         ));
     }
-    let text = fs::read_to_string(file).map_err(|error| refused(error.to_string()))?;
-    MeshKeys::parse(&text).map(MeshTrust::Psk).map_err(|error| refused(error.to_string()))
+    fs::read_to_string(file).map_err(|error| refused(error.to_string()))
 }
 
 #[cfg(test)]
@@ -199,6 +272,7 @@ mod tests {
             links: Vec::new(),
             profile: MeshProfile::Default,
             key_file: Some(file.to_string_lossy().into_owned()),
+            members_file: None,
         };
         let key = "5a".repeat(32);
         fs::write(&file, &key).unwrap();
@@ -212,5 +286,44 @@ mod tests {
         assert!(why.contains("line 1") && !why.contains("5a5a"), "{why}");
         fs::remove_file(&file).unwrap();
         assert!(trust(&mesh).unwrap_err().to_string().contains("No such file"));
+    }
+
+    /// A node whose key is not admitted does not start: nobody would hear it.
+    #[test]
+    fn a_node_is_a_member_or_does_not_start() {
+        let folder = std::env::temp_dir();
+        let name = |what| folder.join(format!("gatewright-mesh-{what}-{}", std::process::id()));
+        let [key, members] = ["node", "members"].map(name);
+        let text = |file: &std::path::Path| Some(file.to_string_lossy().into_owned());
+        let mesh = Mesh {
+            interface: "mesh0".into(),
+            links: Vec::new(),
+            profile: MeshProfile::Default,
+            key_file: text(&key),
+            members_file: text(&members),
+        };
+        let [own, authority] = [1, 2].map(|octet| MeshNodeKey::of_seed([octet; 32]).unwrap());
+        let (public, by) = (own.public(), authority.public());
+        let certified = own.clone().with_certificate(authority.admit(&public).unwrap());
+        fs::write(&key, "").unwrap();
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+        for (node, list, expected) in [
+            (&own, format!("member {public}"), None),
+            (&certified, format!("authority {by}"), None),
+            (&own, format!("authority {by}"), Some("is not admitted")),
+            (&certified, format!("authority {by}\nrevoked {public}"), Some("is not admitted")),
+            (&own, format!("member {by}"), Some("is not admitted")),
+            (&own, "everybody".to_owned(), Some("line 1")),
+            (&own, String::new(), Some("nobody is admitted")),
+        ] {
+            fs::write(&key, node.text()).unwrap();
+            fs::write(&members, &list).unwrap();
+            match (trust(&mesh), expected) {
+                (Ok(MeshTrust::Pki(_)), None) => {}
+                (Err(error), Some(words)) => assert!(error.to_string().contains(words), "{error}"),
+                (other, _) => panic!("{list}: {other:?}"),
+            }
+        }
+        [key, members].map(|file| fs::remove_file(file).unwrap());
     }
 }

@@ -1,7 +1,7 @@
 //! A running node: starts its thread, asks it, and ends it.
 
 use crate::driver::{Driver, NodeQuestion, Summary};
-use crate::forwarding::{Forwarding, PEER, PORTS_MAX, node_of};
+use crate::forwarding::{Forwarding, PEER, PORTS_MAX, mac_of, node_of};
 use crate::frames::Mac;
 use crate::state::{MeshEcho, MeshState, mac_of_text, node_text};
 use gatewright_link::{InterfacePair, InterfaceProperties};
@@ -54,9 +54,11 @@ pub enum MeshError {
     /// There are too many links.
     #[error("[mesh] links: {0} links, at most {PORTS_MAX}")]
     TooManyLinks(usize),
-    /// The file of keys.
-    #[error("[mesh] key_file: {file}: {why}")]
+    /// A file of keys or members.
+    #[error("[mesh] {key}: {file}: {why}")]
     Keys {
+        /// The key of the description that names it.
+        key: &'static str,
         /// The file.
         file: String,
         /// Why, and what to do.
@@ -105,7 +107,19 @@ impl MeshRouter {
             let found = found.map_err(|source| MeshError::Link { link: link.clone(), source })?;
             first.get_or_insert(found.mac);
         }
-        let (pair, mac, peer) = interface(&setup.interface, first.unwrap_or_default())?;
+        let own = own_address(&setup.interface, first.unwrap_or_default(), &setup.trust);
+        let (pair, mac, peer) = interface(&setup.interface, own)?;
+        // An identity that follows from a key is no other one.
+        if matches!(setup.trust, MeshTrust::Pki(_)) && mac != own {
+            return Err(MeshError::Interface {
+                interface: setup.interface.clone(),
+                why: format!(
+                    "it has an address that is not that of the node's key: `ip link delete {}`, \
+                     and start again",
+                    setup.interface
+                ),
+            });
+        }
         let programs = |error: &dyn std::fmt::Display| MeshError::Programs(error.to_string());
         let switching = LabelSwitching::new().map_err(|error| programs(&error))?;
         let push = switching.push(PEER).map_err(|error| programs(&error))?;
@@ -241,9 +255,9 @@ fn answer<T>(told: &Receiver<T>) -> Result<T, String> {
 }
 
 /// The mesh interface with its own address and its peer's.
-fn interface(name: &str, first_link: Mac) -> Result<(InterfacePair, Mac, Mac), MeshError> {
+fn interface(name: &str, own: Mac) -> Result<(InterfacePair, Mac, Mac), MeshError> {
     let refused = |why: String| MeshError::Interface { interface: name.to_owned(), why };
-    let made = InterfacePair::make(name, own_address(name, first_link), MARK);
+    let made = InterfacePair::make(name, own, MARK);
     let pair = made.map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => refused(
             "there is an interface of this name that no mesh has made: choose another name".into(),
@@ -260,9 +274,12 @@ fn interface(name: &str, first_link: Mac) -> Result<(InterfacePair, Mac, Mac), M
     Ok((pair, own, peer))
 }
 
-/// Link-layer address of the mesh interface: the same at each start on the same machine, of which
-/// the first link's address is a sign.
-fn own_address(name: &str, first_link: Mac) -> Mac {
+/// Link-layer address of the mesh interface: the same at each start on the same machine, of which the
+/// node's key or else the first link's address is a sign.
+fn own_address(name: &str, first_link: Mac, trust: &MeshTrust) -> Mac {
+    if let MeshTrust::Pki(own) = trust {
+        return mac_of(own.0.public().node()).unwrap_or_default();
+    }
     let NodeId(hash) = NodeId::of_key(&[&first_link, name.as_bytes()].concat());
     let [_, _, first, rest @ ..] = hash.to_be_bytes();
     let mut address = [0; 6];
@@ -281,10 +298,14 @@ mod tests {
     #[test]
     fn the_own_address_is_a_stations_and_stays() {
         let link = [2, 0, 0, 0, 0, 1];
-        let own = own_address("mesh0", link);
+        let own = own_address("mesh0", link, &MeshTrust::Open);
         assert_eq!(own[0] & 3, 2);
-        assert_eq!(own, own_address("mesh0", link));
-        assert_ne!(own, own_address("mesh1", link));
-        assert_ne!(own, own_address("mesh0", [2, 0, 0, 0, 0, 2]));
+        assert_eq!(own, own_address("mesh0", link, &MeshTrust::Open));
+        assert_ne!(own, own_address("mesh1", link, &MeshTrust::Open));
+        assert_ne!(own, own_address("mesh0", [2, 0, 0, 0, 0, 2], &MeshTrust::Open));
+        let key = gatewright_mesh::MeshNodeKey::of_seed([1; 32]).unwrap();
+        let of_key = key.public().node();
+        let trust = MeshTrust::Pki(Box::new((key, gatewright_mesh::MeshMembers::default())));
+        assert_eq!(node_of(own_address("mesh0", link, &trust)), of_key);
     }
 }

@@ -19,7 +19,8 @@ pub struct MeshState {
     pub taken_over: bool,
     /// The profile: `classic` or `default`.
     pub profile: &'static str,
-    /// Who may join: `open`, everybody on a link; `psk`, nodes with the mesh's key.
+    /// Who may join: `open`, everybody on a link; `psk`, nodes with the mesh's key; `pki`,
+    /// nodes whose own keys are admitted.
     pub trust: &'static str,
     /// Seconds since the start.
     pub uptime_s: u64,
@@ -252,6 +253,8 @@ pub(crate) fn protocol_counters(of: &MeshCounters) -> Vec<(&'static str, u64)> {
         ("replayed", of.replayed),
         ("unknown_index", of.unknown_index),
         ("challenges", of.challenges),
+        ("unsigned", of.unsigned),
+        ("signatures_limited", of.signatures_limited),
         ("requests_relayed", of.requests_relayed),
         ("requests_repeated", of.requests_repeated),
         ("requests_limited", of.requests_limited),

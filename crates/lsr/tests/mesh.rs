@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
 
 use gatewright_lsr::{MeshRouter, MeshSetup, MeshState};
-use gatewright_mesh::{MeshKeys, MeshTrust, Profile};
+use gatewright_mesh::{MeshKeys, MeshMembers, MeshNodeKey, MeshTrust, Profile};
 use gatewright_part::EventSink;
 use gatewright_testbed::{Namespace, Needs, TestInterface, Veth, wait_until};
 use gatewright_xdp::LabelSwitching;
@@ -37,6 +37,7 @@ fn main() -> ExitCode {
         trial("nothing_is_left_behind", nothing_is_left_behind),
         trial("a_deleted_interface_ends_the_node", a_deleted_interface),
         trial("an_authenticated_mesh_carries_packets", an_authenticated_mesh),
+        trial("a_mesh_of_members_carries_packets", a_mesh_of_members),
         trial("a_cut_link_is_left_and_joined_again", a_cut_link),
         trial("figure_6_survives_near_and_far_cuts", figure_6),
         trial("what_cannot_start_says_why", what_cannot_start),
@@ -67,6 +68,15 @@ impl Mesh {
         profile: Profile,
         trust: &MeshTrust,
     ) -> Result<Self, Failed> {
+        Self::with(count, cables, profile, |_| trust.clone())
+    }
+
+    fn with(
+        count: usize,
+        cables: &[(usize, usize)],
+        profile: Profile,
+        trust: impl Fn(usize) -> MeshTrust,
+    ) -> Result<Self, Failed> {
         let nodes = (0..count).map(|_| Namespace::new()).collect::<Result<Vec<_>, _>>()?;
         let mut made = Vec::new();
         for &(a, b) in cables {
@@ -85,7 +95,7 @@ impl Mesh {
                 interface: "mesh0".into(),
                 links: links.collect(),
                 profile,
-                trust: trust.clone(),
+                trust: trust(number),
             };
             let seed = 1 + u64::try_from(number)?;
             let start = || MeshRouter::start(&setup, seed, EventSink::default());
@@ -247,6 +257,56 @@ fn an_authenticated_mesh() -> Result<(), Failed> {
             || !mesh.ping(2, &["-c1"], "10.99.0.1")?
     );
     Ok(())
+}
+
+/// Members with keys of their own, which an authority has admitted; a node whose key is revoked is no
+/// neighbour any more. The interface has the address of the key.
+fn a_mesh_of_members() -> Result<(), Failed> {
+    let key = |octet: usize| MeshNodeKey::of_seed([u8::try_from(octet).unwrap(); 32]).unwrap();
+    let authority = key(100);
+    let admitted = |revoked: &[usize]| {
+        let authorities = vec![authority.public()];
+        let revoked = revoked.iter().map(|&octet| key(octet).public()).collect();
+        MeshMembers { authorities, revoked, ..MeshMembers::default() }
+    };
+    let trust = |octet: usize, members: MeshMembers| {
+        let own = key(octet);
+        let certificate = authority.admit(&own.public()).unwrap();
+        MeshTrust::Pki(Box::new((own.with_certificate(certificate), members)))
+    };
+    let own = |number| trust(number + 1, admitted(&[]));
+    let mesh = Mesh::with(3, &[(0, 1), (1, 2)], Profile::Default, own)?;
+    assert!(mesh.ping(0, &["-c20"], "10.99.0.3")?);
+    assert!(mesh.ping(2, &["-c5"], "fd99::1")?);
+    let state = mesh.state(0)?;
+    let address = key(1).public().node().0.to_be_bytes()[2..].try_into()?;
+    assert_eq!((state.trust, state.node), ("pki", gatewright_lsr::mac_text(address)));
+    let refused =
+        |(name, count): &(&str, u64)| matches!(*name, "forged" | "unsigned") && *count > 0;
+    assert!(!state.counters.iter().any(refused), "{:?}", state.counters);
+
+    mesh.routers[1].stop();
+    let setup = MeshSetup {
+        interface: "mesh0".into(),
+        links: vec![towards(0), towards(2)],
+        profile: Profile::Default,
+        trust: trust(2, admitted(&[3])),
+    };
+    let next = mesh.nodes[1].run(|| MeshRouter::start(&setup, 9, EventSink::default()))??;
+    let first = state_of(&mesh, 0)?;
+    let only_first = || {
+        next.state().is_ok_and(|state| {
+            let heard: Vec<_> = state.neighbours.iter().map(|known| &known.node).collect();
+            let forged = state.counters.iter().any(refused);
+            heard == [&first] && forged
+        })
+    };
+    assert!(wait_until(LIMIT, only_first), "{:?}", next.state());
+    Ok(())
+}
+
+fn state_of(mesh: &Mesh, node: usize) -> Result<String, Failed> {
+    Ok(mesh.state(node)?.node)
 }
 
 fn nothing_is_left_behind() -> Result<(), Failed> {

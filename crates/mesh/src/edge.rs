@@ -438,6 +438,10 @@ pub struct MeshCounters {
     pub unknown_index: u64,
     /// Challenges sent.
     pub challenges: u64,
+    /// Messages dropped: a member has sent them, but not whom they name as their origin.
+    pub unsigned: u64,
+    /// Messages dropped: too many signatures were to be checked in a second.
+    pub signatures_limited: u64,
     /// ROUTE REQUESTs relayed.
     pub requests_relayed: u64,
     /// Copies of ROUTE REQUESTs that were not relayed.

@@ -64,8 +64,13 @@ header! {
 }
 
 header! {
-    /// What authenticates a message, without its MAC.
+    /// What authenticates a message, without its proof.
     AuthenticationHeader = page "../../docs/mesh-protocol.md", "Authentication"
+}
+
+header! {
+    /// A signature with its key and certificate, without them.
+    SignatureHeader = page "../../docs/mesh-protocol.md", "Signature"
 }
 
 header! {

@@ -33,5 +33,6 @@ pub use identity::{NodeId, PathId, Reason};
 pub use message::Profile;
 pub use node::{LINKS_MAX, MeshNode};
 pub use trust::{
-    AUTHENTICATION_LEN, MESH_KEY_LEN, MESH_KEYS_MAX, MeshKeyError, MeshKeys, MeshTrust,
+    AUTHENTICATION_LEN, MESH_AUTHORITIES_MAX, MESH_KEY_LEN, MESH_KEYS_MAX, MESH_MEMBERS_MAX,
+    MeshCertificate, MeshKeyError, MeshKeys, MeshMembers, MeshNodeKey, MeshPublicKey, MeshTrust,
 };

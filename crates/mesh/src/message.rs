@@ -11,6 +11,7 @@ use crate::layout::{
     ReplyHeader, ReplyHeaderFields, RequestHeader, RequestHeaderFields, UnknownHeader,
     UnknownHeaderFields,
 };
+use crate::trust::MessageRole;
 use gatewright_wire::{Truncated, mpls::Label};
 
 /// EtherType of control messages: local experimental (IEEE 802-2014 §9.2.4).
@@ -238,6 +239,16 @@ pub enum Message<'p> {
     ChallengeReply(u64),
 }
 
+/// What an encoded message is to authentication at its sender.
+pub(crate) fn role(octets: &[u8]) -> MessageRole {
+    match octets.get(1) {
+        Some(&CHALLENGE) => MessageRole::Challenge,
+        // The nonce does not matter to its sender.
+        Some(&CHALLENGE_REPLY) => MessageRole::Reply(0),
+        _ => MessageRole::Ordinary,
+    }
+}
+
 const ALIVE: u8 = 1;
 const REQUEST: u8 = 2;
 const REPLY: u8 = 3;
@@ -328,6 +339,49 @@ impl<'p> Message<'p> {
             *place = head.emit();
         }
         octets
+    }
+
+    /// What the origin of a message says and others pass on, with the origin: the type and the body
+    /// without what is changed on the way. `None` for what a node says to its neighbours.
+    pub(crate) fn said(&self) -> Option<(NodeId, Vec<u8>)> {
+        let (origin, unchanged) = match self {
+            Self::Request(request) => {
+                let RouteRequest { origin, .. } = *request;
+                let request = RouteRequest {
+                    frame_limit: 0,
+                    hops_left: 0,
+                    record: Vec::new(),
+                    ..request.clone()
+                };
+                (origin, Self::Request(request))
+            }
+            Self::Reply(reply) => {
+                let label = Label::IPV4_EXPLICIT_NULL;
+                let fixed = RouteReply { label, position: 0, ..reply.clone() };
+                (reply.path.target, Self::Reply(fixed))
+            }
+            &Self::Broadcast { origin, origin_epoch, number, parts, part, payload, .. } => {
+                let hops_left = 0;
+                let fixed = Self::Broadcast {
+                    origin,
+                    origin_epoch,
+                    number,
+                    hops_left,
+                    parts,
+                    part,
+                    payload,
+                };
+                (origin, fixed)
+            }
+            &Self::PathEnd { path, reporter, reason } => {
+                (reporter, Self::PathEnd { path, reporter, reason })
+            }
+            _ => return None,
+        };
+        let mut body = Vec::new();
+        let kind = unchanged.write(&mut body);
+        body.insert(0, kind);
+        Some((origin, body))
     }
 
     /// Appends the body, and gives its type.

@@ -47,6 +47,8 @@ const LABEL_REST: u32 = 9;
 pub struct MeshNode {
     settings: MeshSettings,
     authentication: Option<Authentication>,
+    /// What the origin of the message in process has said, with its signature.
+    passing: Option<(Vec<u8>, Vec<u8>)>,
     random: Random,
     sequence: u32,
     number: u32,
@@ -66,17 +68,19 @@ pub struct MeshNode {
 }
 
 impl MeshNode {
-    /// A node without links.
-    pub fn new(settings: MeshSettings) -> Self {
+    /// A node without links; with a key of its own, its identity is the key's.
+    pub fn new(mut settings: MeshSettings) -> Self {
         let mut random = Random::new(settings.seed);
         let labels = Labels::new(&mut random, settings.path_idle * LABEL_REST);
         let number = u32::try_from(random.below(1 << 32)).unwrap_or(0);
         let authentication = match &settings.trust {
             MeshTrust::Open => None,
-            MeshTrust::Psk(keys) => Some(Authentication::new(keys, random.bits())),
+            trust => Authentication::new(trust, random.bits()),
         };
+        settings.id = authentication.as_ref().and_then(Authentication::node).unwrap_or(settings.id);
         Self {
             authentication,
+            passing: None,
             random,
             labels,
             number,
@@ -164,7 +168,10 @@ impl MeshNode {
             MeshInput::Tick => self.tick(now),
             MeshInput::LinkUp { link, properties } => self.link_up(now, link, properties),
             MeshInput::LinkDown { link } => self.link_down(now, link),
-            MeshInput::Received { link, from, octets } => self.received(now, link, from, octets),
+            MeshInput::Received { link, from, octets } => {
+                self.received(now, link, from, octets);
+                self.passing = None;
+            }
             MeshInput::UnknownLabel { link, from, label } => {
                 self.unknown_label(now, link, from, label);
             }
@@ -343,7 +350,9 @@ impl MeshNode {
         self.sequence = self.sequence.wrapping_add(1);
         let sender =
             Sender { node: self.settings.id, epoch: self.settings.epoch, sequence: self.sequence };
-        (self.sequence, message.encode(sender, self.settings.profile))
+        let mut octets = message.encode(sender, self.settings.profile);
+        octets.extend(self.origin_signature(message));
+        (self.sequence, octets)
     }
 
     /// Sends a message to a neighbour, or to all neighbours of a link.

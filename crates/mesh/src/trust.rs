@@ -4,8 +4,16 @@
 //! Babel (RFC 8967): an index that each start of a node draws, a counter, and a challenge to a
 //! neighbour whose index is not known. So nothing that was recorded is accepted later, without
 //! clocks and without stored state.
+//!
+//! With [`MeshTrust::Pki`] each node has a key of its own. A message for one neighbour ends with a MAC
+//! of a key that only the two share, any other with a signature; what nodes pass on for others has
+//! its origin's signature, too.
 
+mod curve;
+mod hex;
 mod hmac;
+mod member;
+mod membership;
 
 use crate::edge::Adjacency;
 use crate::identity::NodeId;
@@ -13,7 +21,13 @@ use crate::layout::{AuthenticationHeader, AuthenticationHeaderFields};
 use core::fmt;
 use core::time::Duration;
 use gatewright_packet::LinkAddress;
+use hex::octets_of;
 use hmac::Hmac;
+pub use member::{
+    MESH_AUTHORITIES_MAX, MESH_MEMBERS_MAX, MeshCertificate, MeshMembers, MeshNodeKey,
+    MeshPublicKey,
+};
+pub(crate) use membership::{Membership, SIGNATURE_BLOCK_LEN, SignatureScope};
 use std::collections::BTreeMap;
 
 /// Octets of a key.
@@ -22,11 +36,15 @@ pub const MESH_KEY_LEN: usize = 32;
 /// Keys of a mesh at the most: messages are accepted by each, so that keys can be exchanged.
 pub const MESH_KEYS_MAX: usize = 4;
 
-/// Octets that authentication adds to a message.
+/// Octets that authentication by a key of all nodes adds to a message.
 pub const AUTHENTICATION_LEN: usize = AuthenticationHeader::LEN + MAC_LEN;
 
-/// HMAC-SHA-256, truncated to 128 bits.
-const HMAC_SHA256_128: u8 = 1;
+/// HMAC-SHA-256 truncated to 128 bits, with a key of all nodes.
+const HMAC_OF_ALL: u8 = 1;
+/// The same with a key of two neighbours.
+const HMAC_OF_TWO: u8 = 2;
+/// Ed25519, with the sender's key.
+const SIGNATURE: u8 = 3;
 const MAC_LEN: usize = 16;
 
 /// Neighbours whose indices are known at the most: as many as there can be neighbours.
@@ -52,6 +70,8 @@ pub enum MeshTrust {
     Open,
     /// Every node that has a key.
     Psk(MeshKeys),
+    /// Every node whose own key is admitted; the node's identity follows from its key.
+    Pki(Box<(MeshNodeKey, MeshMembers)>),
 }
 
 /// Keys that all nodes of a mesh have: the first authenticates what a node sends, each what it
@@ -75,13 +95,26 @@ pub enum MeshKeyError {
     )]
     None,
     /// There are too many.
-    #[error("more than {MESH_KEYS_MAX} keys")]
-    TooMany,
+    #[error("more than {0} keys")]
+    TooMany(usize),
     /// A line is no key.
     #[error(
         "line {0} is not {MESH_KEY_LEN} octets in hexadecimal digits, as `openssl rand -hex 32` makes them"
     )]
     Line(usize),
+    /// A line is no certificate of the key before it.
+    #[error(
+        "line {0} is not the one certificate of the key before it: `gatewright mesh key admit` makes it"
+    )]
+    Certificate(usize),
+    /// A line admits nobody and revokes nobody.
+    #[error(
+        "line {0} is not `authority`, `member` or `revoked` and a public key, as `gatewright mesh key show` prints it"
+    )]
+    Member(usize),
+    /// There is neither an authority nor a member.
+    #[error("nobody is admitted: write `authority` or `member` and a public key on a line")]
+    Nobody,
 }
 
 impl MeshKeys {
@@ -95,23 +128,12 @@ impl MeshKeys {
         let mut keys = Vec::new();
         for (number, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
             if keys.len() >= MESH_KEYS_MAX {
-                return Err(MeshKeyError::TooMany);
+                return Err(MeshKeyError::TooMany(MESH_KEYS_MAX));
             }
-            keys.push(key(line).ok_or(MeshKeyError::Line(number))?);
+            keys.push(octets_of(line).ok_or(MeshKeyError::Line(number))?);
         }
         if keys.is_empty() { Err(MeshKeyError::None) } else { Ok(Self(keys)) }
     }
-}
-
-/// A key from its hexadecimal digits.
-fn key(line: &str) -> Option<[u8; MESH_KEY_LEN]> {
-    let digits: Vec<u8> =
-        line.chars().map(|c| c.to_digit(16)?.try_into().ok()).collect::<Option<_>>()?;
-    let octets: Vec<u8> = digits
-        .chunks_exact(2)
-        .map(|pair| pair.iter().fold(0, |all, digit| all << 4 | digit))
-        .collect();
-    if digits.len() == 2 * MESH_KEY_LEN { octets.try_into().ok() } else { None }
 }
 
 /// What is authenticated beside a message: who sends it, and to whom.
@@ -143,8 +165,11 @@ pub(crate) enum Verdict {
     Forged,
     /// Its counter is not new, or it answers no challenge.
     Replayed,
-    /// Its index is not known: if there is a nonce, a challenge with it is to be sent.
+    /// Its index or its sender's key is not known: if there is a nonce, a challenge with it is to be
+    /// sent.
     Unknown(Option<u64>),
+    /// Too many signatures were checked in this second.
+    Limited,
 }
 
 /// What is known of a neighbour's counters.
@@ -182,10 +207,19 @@ impl PeerCounters {
     }
 }
 
+/// How messages are authenticated.
+#[derive(Clone, Debug)]
+enum Scheme {
+    /// By keys that all nodes have.
+    OfAll(Vec<Hmac>),
+    /// By each node's own key.
+    OfMembers(Box<Membership>),
+}
+
 /// Authentication of one node.
 #[derive(Clone, Debug)]
 pub(crate) struct Authentication {
-    keys: Vec<Hmac>,
+    scheme: Scheme,
     secret: Hmac,
     seed: u64,
     drawn: u64,
@@ -197,15 +231,25 @@ pub(crate) struct Authentication {
 }
 
 impl Authentication {
-    /// Authentication with keys; `seed` is another one at each start.
-    pub(crate) fn new(keys: &MeshKeys, seed: u64) -> Self {
+    /// Authentication as a mesh wants it, `None` in an open one; `seed` is another one at each start.
+    pub(crate) fn new(trust: &MeshTrust, seed: u64) -> Option<Self> {
         // A key for each purpose, so that no MAC tells anything of a nonce.
         let derive = |key: &[u8; MESH_KEY_LEN], purpose: &[u8]| {
             Hmac::new(&Hmac::new(key).mac(&[b"gatewright mesh 1: ", purpose]))
         };
-        let first = keys.0.first().copied().unwrap_or_default();
+        let (scheme, first) = match trust {
+            MeshTrust::Open => return None,
+            MeshTrust::Psk(MeshKeys(keys)) => {
+                let messages = keys.iter().map(|key| derive(key, b"messages")).collect();
+                (Scheme::OfAll(messages), keys.first().copied().unwrap_or_default())
+            }
+            MeshTrust::Pki(own) => {
+                let (key, members) = own.as_ref();
+                (Scheme::OfMembers(Box::new(Membership::new(key, members)?)), key.seed)
+            }
+        };
         let mut this = Self {
-            keys: keys.0.iter().map(|key| derive(key, b"messages")).collect(),
+            scheme,
             secret: derive(&first, b"nonces"),
             seed,
             drawn: 0,
@@ -216,7 +260,28 @@ impl Authentication {
             challenges: 0,
         };
         this.index = this.draw();
-        this
+        Some(this)
+    }
+
+    /// The node's membership, if nodes have keys of their own.
+    pub(crate) fn membership(&self) -> Option<&Membership> {
+        match &self.scheme {
+            Scheme::OfAll(_) => None,
+            Scheme::OfMembers(membership) => Some(membership),
+        }
+    }
+
+    /// The identity that follows from the node's own key, if it has one.
+    pub(crate) fn node(&self) -> Option<NodeId> {
+        self.membership().map(Membership::node)
+    }
+
+    /// Octets that are added to a message at the most, its origin's signature among them.
+    pub(crate) fn added_max(&self) -> usize {
+        match self.scheme {
+            Scheme::OfAll(_) => AUTHENTICATION_LEN,
+            Scheme::OfMembers(_) => AuthenticationHeader::LEN + 2 * SIGNATURE_BLOCK_LEN,
+        }
     }
 
     /// A number that nobody without a key can tell, another one each time.
@@ -226,24 +291,40 @@ impl Authentication {
         mac.first_chunk().copied().map_or(0, u64::from_be_bytes)
     }
 
-    /// Appends index, counter and MAC to a message.
-    pub(crate) fn seal(&mut self, ends: MessageEnds, octets: &mut Vec<u8>) {
+    /// Appends index, counter and MAC or signature to a message.
+    pub(crate) fn seal(&mut self, ends: MessageEnds, role: MessageRole, octets: &mut Vec<u8>) {
         // RFC 8967 §4.1: when the counter is at its end, there is a new index.
         if self.counter == u32::MAX {
             (self.counter, self.index) = (0, self.draw());
         }
         self.counter += 1;
+        // A neighbour that is challenged, or has challenged, may not know the own key yet.
+        let shared = match (&self.scheme, ends.to) {
+            (Scheme::OfMembers(own), Some(to)) if role == MessageRole::Ordinary => own.shared(to),
+            _ => None,
+        };
+        let algorithm = match (&self.scheme, shared) {
+            (Scheme::OfAll(_), _) => HMAC_OF_ALL,
+            (Scheme::OfMembers(_), Some(_)) => HMAC_OF_TWO,
+            (Scheme::OfMembers(_), None) => SIGNATURE,
+        };
         let head = AuthenticationHeaderFields {
-            algorithm: HMAC_SHA256_128,
+            algorithm,
             unicast: ends.to.is_some(),
             index: self.index,
             counter: self.counter,
         };
         octets.extend(head.emit());
-        if let Some(key) = self.keys.first() {
-            let mac = mac(key, ends, octets);
-            octets.extend(mac);
-        }
+        let proof = match (&self.scheme, shared) {
+            (Scheme::OfAll(keys), _) => {
+                keys.first().map(|key| mac(key, ends, octets).to_vec()).unwrap_or_default()
+            }
+            (Scheme::OfMembers(_), Some(key)) => mac(key, ends, octets).to_vec(),
+            (Scheme::OfMembers(own), None) => {
+                own.sign(SignatureScope::Neighbour, &[&ends.octets(), octets])
+            }
+        };
+        octets.extend(proof);
     }
 
     /// Judges a message of `message` octets that `own` has received with `trailer` behind it.
@@ -255,7 +336,10 @@ impl Authentication {
         (message, trailer): (&[u8], &[u8]),
         role: MessageRole,
     ) -> Verdict {
-        let Some(head) = self.verified(from, own, message, trailer) else { return Verdict::Forged };
+        let head = match self.verified((now, at), from, own, (message, trailer)) {
+            Ok(head) => head,
+            Err(verdict) => return verdict,
+        };
         let known = self.peers.get_mut(&at);
         match (role, known) {
             (MessageRole::Reply(nonce), Some(peer)) => {
@@ -279,28 +363,53 @@ impl Authentication {
         }
     }
 
-    /// The trailer of a message whose MAC is right.
+    /// The trailer of a message whose MAC or signature is right.
     fn verified(
-        &self,
+        &mut self,
+        (now, at): (Duration, Adjacency),
         from: LinkAddress,
         own: NodeId,
-        message: &[u8],
-        trailer: &[u8],
-    ) -> Option<AuthenticationHeaderFields> {
-        let (head, rest) = AuthenticationHeader::split(trailer).ok()?;
-        if head.algorithm() != HMAC_SHA256_128 {
-            return None;
-        }
-        let found: &[u8; MAC_LEN] = rest.first_chunk()?;
-        let fields = AuthenticationHeaderFields {
-            algorithm: head.algorithm(),
-            unicast: head.unicast(),
-            index: head.index(),
-            counter: head.counter(),
+        (message, trailer): (&[u8], &[u8]),
+    ) -> Result<AuthenticationHeaderFields, Verdict> {
+        let (head, rest) = AuthenticationHeader::split(trailer).map_err(|_| Verdict::Forged)?;
+        let fields = head.fields();
+        let ends = MessageEnds { from, to: fields.unicast.then_some(own) };
+        let head = trailer.get(..AuthenticationHeader::LEN).unwrap_or_default();
+        let covered = [message, head].concat();
+        let found = || rest.first_chunk::<MAC_LEN>().ok_or(Verdict::Forged);
+        let is_right = match (&mut self.scheme, fields.algorithm) {
+            (Scheme::OfAll(keys), HMAC_OF_ALL) => {
+                let found = found()?;
+                keys.iter().any(|key| is_same(&mac(key, ends, &covered), found))
+            }
+            (Scheme::OfMembers(membership), HMAC_OF_TWO) if fields.unicast => {
+                let key = membership.shared(at.node).ok_or(Verdict::Unknown(None))?;
+                is_same(&mac(key, ends, &covered), found()?)
+            }
+            (Scheme::OfMembers(membership), SIGNATURE) => {
+                let (scope, signed) = (SignatureScope::Neighbour, [&ends.octets()[..], &covered]);
+                let public = membership.check(now, at.node, scope, &signed, rest)?;
+                membership.meet(public);
+                true
+            }
+            _ => false,
         };
-        let ends = MessageEnds { from, to: head.unicast().then_some(own) };
-        let covered = [message, trailer.get(..AuthenticationHeader::LEN)?].concat();
-        self.keys.iter().any(|key| is_same(&mac(key, ends, &covered), found)).then_some(fields)
+        if is_right { Ok(fields) } else { Err(Verdict::Forged) }
+    }
+
+    /// Judges what an origin has said, by its signature.
+    pub(crate) fn judge_origin(
+        &mut self,
+        now: Duration,
+        origin: NodeId,
+        said: &[u8],
+        block: &[u8],
+    ) -> Verdict {
+        let Scheme::OfMembers(membership) = &mut self.scheme else { return Verdict::Accepted };
+        match membership.check(now, origin, SignatureScope::Origin, &[said], block) {
+            Ok(_) => Verdict::Accepted,
+            Err(verdict) => verdict,
+        }
     }
 
     /// The nonce of a challenge to a neighbour, unless one was sent just now.
@@ -351,15 +460,28 @@ impl Authentication {
     }
 }
 
+/// Octets of a message's ends.
+const ENDS_LEN: usize = 1 + LinkAddress::WIDTH_MAX + size_of::<u64>();
+
+impl MessageEnds {
+    /// The sender's address with its width, and the receiver, as they are authenticated.
+    fn octets(self) -> [u8; ENDS_LEN] {
+        let mut octets = [0; ENDS_LEN];
+        let width = u8::try_from(self.from.width()).unwrap_or(0);
+        if let Some((first, rest)) = octets.split_first_mut() {
+            *first = width;
+            let (address, to) = rest.split_at_mut(LinkAddress::WIDTH_MAX);
+            address.iter_mut().zip(self.from.octets()).for_each(|(to, from)| *to = *from);
+            let node = self.to.map_or(0, |to| to.0).to_be_bytes();
+            to.iter_mut().zip(node).for_each(|(to, from)| *to = from);
+        }
+        octets
+    }
+}
+
 /// The MAC of a message with its ends.
 fn mac(key: &Hmac, ends: MessageEnds, octets: &[u8]) -> [u8; MAC_LEN] {
-    let width = u8::try_from(ends.from.width()).unwrap_or(0);
-    let mut address = [0; LinkAddress::WIDTH_MAX];
-    for (to, from) in address.iter_mut().zip(ends.from.octets()) {
-        *to = *from;
-    }
-    let to = ends.to.map_or(0, |to| to.0).to_be_bytes();
-    let whole = key.mac(&[&[width], &address, &to, octets]);
+    let whole = key.mac(&[&ends.octets(), octets]);
     whole.first_chunk().copied().unwrap_or_default()
 }
 
@@ -381,6 +503,10 @@ mod tests {
         MeshKeys::parse(text).unwrap()
     }
 
+    fn of_all(text: &str, seed: u64) -> Authentication {
+        Authentication::new(&MeshTrust::Psk(keys(text)), seed).unwrap()
+    }
+
     fn address(last: u8) -> LinkAddress {
         LinkAddress::ethernet([2, 0, 0, 0, 0, last])
     }
@@ -398,18 +524,20 @@ mod tests {
         assert_eq!(MeshKeys::parse("# none\n"), Err(MeshKeyError::None));
         assert_eq!(MeshKeys::parse(&format!("{HEX}\n{HEX}0\n")), Err(MeshKeyError::Line(2)));
         assert_eq!(MeshKeys::parse("correct horse"), Err(MeshKeyError::Line(1)));
-        assert_eq!(MeshKeys::parse(&format!("{HEX}\n").repeat(5)), Err(MeshKeyError::TooMany));
+        assert_eq!(
+            MeshKeys::parse(&format!("{HEX}\n").repeat(5)),
+            Err(MeshKeyError::TooMany(MESH_KEYS_MAX))
+        );
     }
 
     /// Sender and receiver as the page has them: challenge, reply, then each counter once.
     #[test]
     fn an_index_is_accepted_when_it_answers_a_challenge() {
-        let (mut a, mut b) =
-            (Authentication::new(&keys(HEX), 1), Authentication::new(&keys(HEX), 2));
+        let (mut a, mut b) = (of_all(HEX, 1), of_all(HEX, 2));
         let ends = MessageEnds { from: address(1), to: Some(B) };
         let message = |a: &mut Authentication| {
             let mut octets = b"message".to_vec();
-            a.seal(ends, &mut octets);
+            a.seal(ends, MessageRole::Ordinary, &mut octets);
             octets
         };
         let early = message(&mut a);
@@ -437,10 +565,9 @@ mod tests {
 
     #[test]
     fn no_octet_can_be_changed_and_no_end() {
-        let (mut a, mut b) =
-            (Authentication::new(&keys(HEX), 1), Authentication::new(&keys(HEX), 2));
+        let (mut a, mut b) = (of_all(HEX, 1), of_all(HEX, 2));
         let mut octets = b"message".to_vec();
-        a.seal(MessageEnds { from: address(1), to: Some(B) }, &mut octets);
+        a.seal(MessageEnds { from: address(1), to: Some(B) }, MessageRole::Ordinary, &mut octets);
         for at in 0..octets.len() {
             // Reserved bits are covered, too.
             let mut changed = octets.clone();
@@ -464,11 +591,11 @@ mod tests {
     #[test]
     fn keys_are_exchanged_one_node_after_the_other() {
         let other = HEX.replace("1f", "20");
-        let mut old = Authentication::new(&keys(&format!("{HEX}\n{other}")), 1);
-        let mut new = Authentication::new(&keys(&format!("{other}\n{HEX}")), 2);
-        let mut only = Authentication::new(&keys(HEX), 3);
+        let mut old = of_all(&format!("{HEX}\n{other}"), 1);
+        let mut new = of_all(&format!("{other}\n{HEX}"), 2);
+        let mut only = of_all(HEX, 3);
         let mut octets = b"message".to_vec();
-        new.seal(MessageEnds { from: address(1), to: Some(B) }, &mut octets);
+        new.seal(MessageEnds { from: address(1), to: Some(B) }, MessageRole::Ordinary, &mut octets);
         let verdict = judge(&mut old, &octets, 7, MessageRole::Ordinary);
         assert!(matches!(verdict, Verdict::Unknown(Some(_))));
         assert_eq!(judge(&mut only, &octets, 7, MessageRole::Ordinary), Verdict::Forged);
@@ -476,10 +603,11 @@ mod tests {
 
     #[test]
     fn a_spent_counter_draws_another_index() {
-        let mut a = Authentication::new(&keys(HEX), 1);
+        let mut a = of_all(HEX, 1);
         let index = a.index;
         a.counter = u32::MAX;
-        a.seal(MessageEnds { from: address(1), to: None }, &mut Vec::new());
+        let ends = MessageEnds { from: address(1), to: None };
+        a.seal(ends, MessageRole::Ordinary, &mut Vec::new());
         assert_eq!(a.counter, 1);
         assert_ne!(a.index, index);
     }

@@ -7,147 +7,18 @@
     reason = "a test may fail loudly"
 )]
 
-use gatewright_mesh::message::{Alive, Message, RouteReply, RouteRequest, Sender};
-use gatewright_mesh::{
-    LinkProperties, MeshCounters, MeshEvent, MeshInput, MeshKeys, MeshNode, MeshOutput,
-    MeshSettings, MeshTrust, NodeId, PathClass, PathId, Profile, Reason,
-};
-use gatewright_packet::{LinkAddress, LinkIndex};
-use gatewright_wire::mpls::Label;
-use std::time::Duration;
+mod segment;
 
-const MS: Duration = Duration::from_millis(1);
-const LINK: LinkIndex = LinkIndex(0);
-/// Who has no key.
-const STRANGER: u8 = 9;
+use gatewright_mesh::message::{Message, RouteReply, RouteRequest};
+use gatewright_mesh::{
+    MeshCounters, MeshEvent, MeshInput, MeshKeys, MeshTrust, NodeId, PathClass, PathId, Profile,
+    Reason,
+};
+use gatewright_wire::mpls::Label;
+use segment::{Frame, MS, STRANGER, Segment, address, alive, id, node, own_address, written};
 
 fn psk(octet: &str) -> MeshTrust {
     MeshTrust::Psk(MeshKeys::parse(&octet.repeat(32)).unwrap())
-}
-
-fn id(index: usize) -> NodeId {
-    NodeId(u64::try_from(index).unwrap() + 1)
-}
-
-fn address(last: u8) -> LinkAddress {
-    LinkAddress::ethernet([2, 0, 0, 0, 0, last])
-}
-
-fn own_address(index: usize) -> LinkAddress {
-    address(u8::try_from(index).unwrap() + 1)
-}
-
-/// A frame on the segment: who sent it, to whom, and its message.
-type Frame = (usize, Option<LinkAddress>, Vec<u8>);
-
-/// Nodes on one segment, without delays.
-struct Segment {
-    nodes: Vec<MeshNode>,
-    now: Duration,
-    /// Every frame that was sent.
-    recorded: Vec<Frame>,
-    events: Vec<(usize, MeshEvent)>,
-    paths: Vec<(usize, PathId)>,
-}
-
-impl Segment {
-    fn new(count: usize, trust: &MeshTrust) -> Self {
-        let nodes = (0..count).map(|index| node(index, 1, trust)).collect();
-        let (recorded, events, paths) = (Vec::new(), Vec::new(), Vec::new());
-        let mut this = Self { nodes, now: Duration::ZERO, recorded, events, paths };
-        this.run_for(5_000 * MS);
-        this
-    }
-
-    /// Delivers what the nodes have sent until nobody sends any more.
-    fn settle(&mut self) {
-        loop {
-            let mut frames = Vec::new();
-            for (index, node) in self.nodes.iter_mut().enumerate() {
-                while let Some(output) = node.poll_output() {
-                    match output {
-                        MeshOutput::Send { to, octets, .. } => frames.push((index, to, octets)),
-                        MeshOutput::Event(event) => self.events.push((index, event)),
-                        MeshOutput::InstallPath { path, .. } => self.paths.push((index, path)),
-                        _ => {}
-                    }
-                }
-            }
-            if frames.is_empty() {
-                return;
-            }
-            for (from, to, octets) in frames {
-                for other in 0..self.nodes.len() {
-                    if other != from && to.is_none_or(|to| to == own_address(other)) {
-                        self.receive(other, own_address(from), &octets);
-                    }
-                }
-                self.recorded.push((from, to, octets));
-            }
-        }
-    }
-
-    fn receive(&mut self, node: usize, from: LinkAddress, octets: &[u8]) {
-        let input = MeshInput::Received { link: LINK, from, octets };
-        self.nodes[node].handle(self.now, input);
-    }
-
-    /// A frame of a stranger, with whatever address.
-    fn inject(&mut self, node: usize, from: LinkAddress, octets: &[u8]) {
-        self.receive(node, from, octets);
-        self.settle();
-    }
-
-    fn run_for(&mut self, time: Duration) {
-        let until = self.now + time;
-        while self.now < until {
-            self.now += MS;
-            for node in &mut self.nodes {
-                if node.poll_timeout().is_some_and(|at| at <= self.now) {
-                    node.handle(self.now, MeshInput::Tick);
-                }
-            }
-            self.settle();
-        }
-    }
-
-    fn counters(&self, node: usize) -> MeshCounters {
-        self.nodes[node].counters()
-    }
-
-    fn send(&mut self, from: usize, to: usize) {
-        let destination = id(to);
-        let packet: &[u8] = b"packet";
-        let input = MeshInput::Packet { destination, class: PathClass::BULK, packet };
-        self.nodes[from].handle(self.now, input);
-        self.settle();
-    }
-}
-
-fn node(index: usize, epoch: u32, trust: &MeshTrust) -> MeshNode {
-    let mut settings = MeshSettings::new(id(index), epoch, Profile::Default);
-    settings.trust = trust.clone();
-    let mut node = MeshNode::new(settings);
-    let address = own_address(index);
-    let properties = LinkProperties { shared: true, address, ..LinkProperties::default() };
-    node.handle(Duration::ZERO, MeshInput::LinkUp { link: LINK, properties });
-    node
-}
-
-fn written(message: &Message<'_>, node: NodeId, epoch: u32, sequence: u32) -> Vec<u8> {
-    message.encode(Sender { node, epoch, sequence }, Profile::Default)
-}
-
-fn alive() -> Message<'static> {
-    Message::Alive(Alive {
-        interval_ms: 2_000,
-        more: false,
-        part: 0,
-        wants_list: false,
-        relay_delay_us: 50,
-        neighbours: None,
-        labels: &[],
-    })
 }
 
 /// Neighbours of a mesh with one key know each other after the first challenge.

@@ -15,8 +15,8 @@ mod samples;
 
 use gatewright_mesh::layout::EchoHeaderFields;
 use gatewright_mesh::{
-    LinkProperties, MeshInput, MeshKeys, MeshNode, MeshOutput, MeshSettings, MeshTrust, NodeId,
-    Profile,
+    LinkProperties, MeshInput, MeshKeys, MeshMembers, MeshNode, MeshNodeKey, MeshOutput,
+    MeshSettings, MeshTrust, NodeId, Profile,
 };
 use gatewright_packet::LinkIndex;
 use gatewright_wire::mpls::Label;
@@ -39,7 +39,15 @@ fn main() {
     ];
     let sealed = move || compare("Authentication", &control(&sealed()), &fields);
     let sealed = Trial::test("Authentication", sealed).with_ignored_flag(ignored);
-    libtest_mimic::run(&Arguments::from_args(), trials.chain([echo, sealed]).collect()).exit();
+    let fields = [
+        ("gwmesh.head.kind", "4"),
+        ("gwmesh.signature.scope", "16,17"),
+        ("gwmesh.authentication.algorithm", "3"),
+    ];
+    let signed = move || compare("Signature", &control(&signed()), &fields);
+    let signed = Trial::test("Signature", signed).with_ignored_flag(ignored);
+    let trials = trials.chain([echo, sealed, signed]);
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit();
 }
 
 /// Fields of the echo request below.
@@ -79,6 +87,19 @@ fn sealed() -> Vec<u8> {
     let up = MeshInput::LinkUp { link: LinkIndex(0), properties: LinkProperties::default() };
     node.handle(Duration::ZERO, up);
     node.handle(Duration::from_secs(1), MeshInput::Tick);
+    let Some(MeshOutput::Send { octets, .. }) = node.poll_output() else { panic!("no message") };
+    octets
+}
+
+/// A broadcast of a member: with its origin's signature and that of its sender.
+fn signed() -> Vec<u8> {
+    let key = MeshNodeKey::of_seed([1; 32]).unwrap();
+    let mut settings = MeshSettings::new(NodeId(1), 1, Profile::Default);
+    settings.trust = MeshTrust::Pki(Box::new((key, MeshMembers::default())));
+    let mut node = MeshNode::new(settings);
+    let up = MeshInput::LinkUp { link: LinkIndex(0), properties: LinkProperties::default() };
+    node.handle(Duration::ZERO, up);
+    node.handle(Duration::ZERO, MeshInput::Broadcast { packet: b"packet" });
     let Some(MeshOutput::Send { octets, .. }) = node.poll_output() else { panic!("no message") };
     octets
 }

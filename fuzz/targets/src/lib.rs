@@ -28,7 +28,7 @@ pub use criteria::criteria;
 pub use cse::{cse, record_block, rows};
 pub use layouts::layouts;
 pub use machine::machine;
-pub use mesh::{labelled_frame, mesh_message};
+pub use mesh::{labelled_frame, mesh_member, mesh_message};
 pub use olsr::olsr;
 pub use report_plan::report_plan;
 pub use stack::{discovery, gateway, leases, reassembly};
@@ -72,6 +72,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("stored", stored),
     ("criteria", criteria),
     ("mesh_message", mesh_message),
+    ("mesh_member", mesh_member),
     ("labelled_frame", labelled_frame),
     ("olsr", olsr),
     ("agent_message", agent_message),

@@ -2,6 +2,11 @@
 
 use gatewright_lsr::{FramePayload, LabelledFrame};
 use gatewright_mesh::message::{Message, Profile};
+use gatewright_mesh::{
+    LinkProperties, MeshInput, MeshMembers, MeshNode, MeshNodeKey, MeshSettings, MeshTrust, NodeId,
+};
+use gatewright_packet::{LinkAddress, LinkIndex};
+use std::time::Duration;
 
 /// A message in each profile; what is read is written as it was read.
 pub fn mesh_message(octets: &[u8]) {
@@ -11,6 +16,26 @@ pub fn mesh_message(octets: &[u8]) {
             assert_eq!(Message::decode(&again, profile), Ok((sender, message)));
         }
     }
+}
+
+/// Octets at a node of a mesh of members: without a signature of a member nobody is heard. As text,
+/// they are a file of members or of a node's key.
+pub fn mesh_member(octets: &[u8]) {
+    if let Ok(text) = str::from_utf8(octets) {
+        let _members = MeshMembers::parse(text);
+        if let Ok(key) = MeshNodeKey::parse(text) {
+            assert_eq!(MeshNodeKey::parse(&key.text()), Ok(key));
+        }
+    }
+    let Some(key) = MeshNodeKey::of_seed([1; 32]) else { return };
+    let members = MeshMembers { authorities: vec![key.public()], ..MeshMembers::default() };
+    let mut settings = MeshSettings::new(NodeId(1), 1, Profile::Default);
+    settings.trust = MeshTrust::Pki(Box::new((key, members)));
+    let mut node = MeshNode::new(settings);
+    let (link, properties) = (LinkIndex(0), LinkProperties::default());
+    node.handle(Duration::ZERO, MeshInput::LinkUp { link, properties });
+    node.handle(Duration::ZERO, MeshInput::Received { link, from: LinkAddress::NONE, octets });
+    assert!(node.neighbours().is_empty() && node.poll_output().is_none());
 }
 
 /// A labelled frame: its content is its end, behind the Ethernet header and one label at least.

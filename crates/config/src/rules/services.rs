@@ -48,8 +48,19 @@ fn check_mesh(config: &Config, root: View<'_>, findings: &mut Findings) {
             Some("psk") => {
                 let example = "\"mesh.key\", with a line of `openssl rand -hex 32`";
                 check_needed(table, ("key_file", example), "trust = \"psk\"", findings);
+                check_unused(table, "members_file", "trust = \"psk\"", findings);
             }
-            _ => check_unused(table, "key_file", "a mesh without trust = \"psk\"", findings),
+            Some("pki") => {
+                let example = "\"node.key\", as `gatewright mesh key new node.key` writes it";
+                check_needed(table, ("key_file", example), "trust = \"pki\"", findings);
+                let example = "\"members\", with a line `authority KEY` or `member KEY`";
+                check_needed(table, ("members_file", example), "trust = \"pki\"", findings);
+            }
+            _ => {
+                for key in ["key_file", "members_file"] {
+                    check_unused(table, key, "a mesh with trust = \"open\"", findings);
+                }
+            }
         }
     }
     for (count, second) in mesh.links.iter().enumerate() {

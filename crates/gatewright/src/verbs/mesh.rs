@@ -1,6 +1,7 @@
 //! `gatewright mesh`: the mesh's node of a running gateway.
 
 mod echo;
+mod key;
 
 use super::events;
 use super::status::{counts, list, number, word};
@@ -19,7 +20,8 @@ pub(super) const JSON: &str = "{node, interface, taken_over, profile, trust, upt
      neighbours: [{node, link, up, since_s}], destinations: [{node, paths: [{classes, role, carries, path, link, next, label, \
      relays, frame_limit}]}], labels, counters}, frames and counters as pairs; nodes: {nodes: [{node, neighbour, hops, links}]}; \
      paths: {destinations}; path: {node, paths}; ping: {node, sent, answered, min_us, median_us, max_us, echoes: [{node, label, \
-     hops, rtt_us} or {error}]}; trace: {node, reached, hops: [as an echo, and hop]}; cut: {link, cut}; events: as gatewright events";
+     hops, rtt_us} or {error}]}; trace: {node, reached, hops: [as an echo, and hop]}; cut: {link, cut}; events: as gatewright events; \
+     key new and show: {file, key, node, certificate}; key admit: {member, certificate}";
 
 /// Shows the mesh's node of a running gateway: links, neighbours, paths, events; cuts a link.
 ///
@@ -73,6 +75,9 @@ enum MeshAction {
     },
     /// Shows the events of the mesh with their causes.
     Events,
+    /// Makes and shows keys of the members of a mesh with trust = "pki".
+    #[command(subcommand)]
+    Key(key::KeyAction),
 }
 
 impl Mesh {
@@ -109,6 +114,7 @@ impl Mesh {
                 let done = if heal { "joined again" } else { "cut" };
                 face.answer(&answer, || format!("{link} is {done}"))?;
             }
+            MeshAction::Key(action) => return action.run(face),
             MeshAction::Events => return events::of_part(&which, "mesh", face),
         }
         Ok(Exit::Success)

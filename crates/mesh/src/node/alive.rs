@@ -3,9 +3,10 @@
 use super::MeshNode;
 use crate::edge::{Adjacency, LabelAction, MeshOutput};
 use crate::identity::{PathId, Reason};
-use crate::layout::LivenessHeaderFields;
+use crate::layout::{LabelRecord, LivenessHeaderFields};
 use crate::liveness::{LivenessSession, SessionChange};
 use crate::message::{Alive, LABELS_LISTED_MAX, Message, PARTS_MAX, label_list, node_list};
+use crate::trust::AUTHENTICATION_LEN;
 use core::time::Duration;
 use gatewright_packet::LinkIndex;
 use gatewright_wire::mpls::Label;
@@ -67,13 +68,17 @@ impl MeshNode {
             link.since_list = 0;
         }
         // A list that lacked this node may have been overtaken by one that was lost.
-        let wants_list = self.near.all.iter().any(|(known, neighbour)| {
-            known.link == at && neighbour.up && neighbour.is_doubted()
-        });
+        let wants_list =
+            self.near.all.iter().any(|(known, neighbour)| {
+                known.link == at && neighbour.up && neighbour.is_doubted()
+            });
         let list = full.then(|| node_list(self.near.heard(at).into_iter()));
         // The list says more than the interval, so it is sent by the profiles that use it.
         let labels = if self.is_classic() { self.received_by_label(at) } else { Vec::new() };
-        let mut parts = labels.chunks(LABELS_LISTED_MAX).take(PARTS_MAX).peekable();
+        // What authenticates takes the room of labels beyond that of the shortest trailer.
+        let taken = self.authentication_len().saturating_sub(AUTHENTICATION_LEN);
+        let labels_max = LABELS_LISTED_MAX - taken.div_ceil(LabelRecord::LEN);
+        let mut parts = labels.chunks(labels_max).take(PARTS_MAX).peekable();
         let mut part = 0;
         loop {
             let labels = label_list(parts.next().unwrap_or_default());

@@ -10,7 +10,7 @@ use gatewright_diagram::{
 use std::fmt::Write;
 
 /// The diagrams of the page: heading, short name, and the type of the message if it is one.
-const MESSAGES: [(&str, &str, &[u8]); 15] = [
+const MESSAGES: [(&str, &str, &[u8]); 16] = [
     ("Common header", "head", &[]),
     ("Neighbour", "node", &[]),
     ("Label", "label", &[]),
@@ -25,6 +25,7 @@ const MESSAGES: [(&str, &str, &[u8]); 15] = [
     ("LIVENESS", "liveness", &[9]),
     ("CHALLENGE", "challenge", &[10, 11]),
     ("Authentication", "authentication", &[]),
+    ("Signature", "signature", &[]),
     ("ECHO", "echo", &[]),
 ];
 
@@ -190,10 +191,19 @@ function mesh.dissector(buffer, pinfo, root)
   pinfo.cols.info = name
   local body = buffer(at, length):tvb()
   show(layout, body, 0, tree:add(mesh, buffer(at, length), name))
-  -- Padding begins with 0, which is no algorithm.
+  -- Padding begins with 0, which is no algorithm and no scope.
   local trailer = at + length
+  if trailer < buffer:len() and buffer(trailer, 1):uint() == 16 then
+    local branch = tree:add(mesh, buffer(trailer), "Signature of the origin")
+    trailer = show(layouts.signature, buffer, trailer, branch) or buffer:len()
+  end
   if trailer < buffer:len() and buffer(trailer, 1):uint() ~= 0 then
-    show(layouts.authentication, buffer, trailer, tree:add(mesh, buffer(trailer), "Authentication"))
+    local branch = tree:add(mesh, buffer(trailer), "Authentication")
+    local algorithm = buffer(trailer, 1):uint()
+    if algorithm == 3 and trailer + layouts.authentication.octets < buffer:len() then
+      show(layouts.signature, buffer, trailer + layouts.authentication.octets, branch)
+    end
+    show(layouts.authentication, buffer, trailer, branch)
   end
   if layout == layouts.liveness then
     DissectorTable.get("udp.port"):get_dissector(3784):call(body, pinfo, root)

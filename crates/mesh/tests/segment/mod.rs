@@ -1,0 +1,144 @@
+//! Nodes on one segment, without delays, and strangers beside them.
+#![allow(dead_code, reason = "each test uses a part")]
+
+use gatewright_mesh::message::{Alive, Message, Sender};
+use gatewright_mesh::{
+    LinkProperties, MeshCounters, MeshEvent, MeshInput, MeshNode, MeshOutput, MeshSettings,
+    MeshTrust, NodeId, PathClass, PathId, Profile,
+};
+use gatewright_packet::{LinkAddress, LinkIndex};
+use std::time::Duration;
+
+pub(crate) const MS: Duration = Duration::from_millis(1);
+pub(crate) const LINK: LinkIndex = LinkIndex(0);
+/// Who has no key.
+pub(crate) const STRANGER: u8 = 9;
+
+pub(crate) fn id(index: usize) -> NodeId {
+    NodeId(u64::try_from(index).unwrap() + 1)
+}
+
+pub(crate) fn address(last: u8) -> LinkAddress {
+    LinkAddress::ethernet([2, 0, 0, 0, 0, last])
+}
+
+pub(crate) fn own_address(index: usize) -> LinkAddress {
+    address(u8::try_from(index).unwrap() + 1)
+}
+
+/// A frame on the segment: who sent it, to whom, and its message.
+pub(crate) type Frame = (usize, Option<LinkAddress>, Vec<u8>);
+
+/// Nodes on one segment, without delays.
+pub(crate) struct Segment {
+    pub(crate) nodes: Vec<MeshNode>,
+    pub(crate) now: Duration,
+    /// Every frame that was sent.
+    pub(crate) recorded: Vec<Frame>,
+    pub(crate) events: Vec<(usize, MeshEvent)>,
+    pub(crate) paths: Vec<(usize, PathId)>,
+}
+
+impl Segment {
+    pub(crate) fn new(count: usize, trust: &MeshTrust) -> Self {
+        Self::of((0..count).map(|index| node(index, 1, trust)).collect())
+    }
+
+    /// A segment of these nodes, which have heard each other.
+    pub(crate) fn of(nodes: Vec<MeshNode>) -> Self {
+        let (recorded, events, paths) = (Vec::new(), Vec::new(), Vec::new());
+        let mut this = Self { nodes, now: Duration::ZERO, recorded, events, paths };
+        this.run_for(5_000 * MS);
+        this
+    }
+
+    /// Delivers what the nodes have sent until nobody sends any more.
+    pub(crate) fn settle(&mut self) {
+        loop {
+            let mut frames = Vec::new();
+            for (index, node) in self.nodes.iter_mut().enumerate() {
+                while let Some(output) = node.poll_output() {
+                    match output {
+                        MeshOutput::Send { to, octets, .. } => frames.push((index, to, octets)),
+                        MeshOutput::Event(event) => self.events.push((index, event)),
+                        MeshOutput::InstallPath { path, .. } => self.paths.push((index, path)),
+                        _ => {}
+                    }
+                }
+            }
+            if frames.is_empty() {
+                return;
+            }
+            for (from, to, octets) in frames {
+                for other in 0..self.nodes.len() {
+                    if other != from && to.is_none_or(|to| to == own_address(other)) {
+                        self.receive(other, own_address(from), &octets);
+                    }
+                }
+                self.recorded.push((from, to, octets));
+            }
+        }
+    }
+
+    pub(crate) fn receive(&mut self, node: usize, from: LinkAddress, octets: &[u8]) {
+        let input = MeshInput::Received { link: LINK, from, octets };
+        self.nodes[node].handle(self.now, input);
+    }
+
+    /// A frame of a stranger, with whatever address.
+    pub(crate) fn inject(&mut self, node: usize, from: LinkAddress, octets: &[u8]) {
+        self.receive(node, from, octets);
+        self.settle();
+    }
+
+    pub(crate) fn run_for(&mut self, time: Duration) {
+        let until = self.now + time;
+        while self.now < until {
+            self.now += MS;
+            for node in &mut self.nodes {
+                if node.poll_timeout().is_some_and(|at| at <= self.now) {
+                    node.handle(self.now, MeshInput::Tick);
+                }
+            }
+            self.settle();
+        }
+    }
+
+    pub(crate) fn counters(&self, node: usize) -> MeshCounters {
+        self.nodes[node].counters()
+    }
+
+    pub(crate) fn send(&mut self, from: usize, to: usize) {
+        let destination = self.nodes[to].id();
+        let packet: &[u8] = b"packet";
+        let input = MeshInput::Packet { destination, class: PathClass::BULK, packet };
+        self.nodes[from].handle(self.now, input);
+        self.settle();
+    }
+}
+
+pub(crate) fn node(index: usize, epoch: u32, trust: &MeshTrust) -> MeshNode {
+    let mut settings = MeshSettings::new(id(index), epoch, Profile::Default);
+    settings.trust = trust.clone();
+    let mut node = MeshNode::new(settings);
+    let address = own_address(index);
+    let properties = LinkProperties { shared: true, address, ..LinkProperties::default() };
+    node.handle(Duration::ZERO, MeshInput::LinkUp { link: LINK, properties });
+    node
+}
+
+pub(crate) fn written(message: &Message<'_>, node: NodeId, epoch: u32, sequence: u32) -> Vec<u8> {
+    message.encode(Sender { node, epoch, sequence }, Profile::Default)
+}
+
+pub(crate) fn alive() -> Message<'static> {
+    Message::Alive(Alive {
+        interval_ms: 2_000,
+        more: false,
+        part: 0,
+        wants_list: false,
+        relay_delay_us: 50,
+        neighbours: None,
+        labels: &[],
+    })
+}

@@ -67,6 +67,9 @@ const PROMISES: [(&str, Relation, f64); 13] = [
 /// How far medians of round trips by STAMP may be from irtt's, in percent.
 const IRTT: (&str, Relation, f64) = ("irtt_median_off_pct", Relation::AtMost, 5.0);
 
+/// The same against the mean that TCP has smoothed, as iperf3 tells it.
+const IPERF3: (&str, Relation, f64) = ("iperf3_mean_off_pct", Relation::AtMost, 5.0);
+
 pub(crate) fn run_lab(options: Options) -> Result<Bench, String> {
     let mut bench = Bench::new("lab", options);
     round_trips(&mut bench, options)?;
@@ -121,6 +124,8 @@ fn round_trips(bench: &mut Bench, options: Options) -> Result<(), String> {
     let needs = Needs::new().namespaces().linux(6, 6).program("irtt");
     if let Some(missing) = needs.missing() {
         bench.skip(key, relation, bound, &missing.to_string());
+        let (key, relation, bound) = IPERF3;
+        bench.skip(key, relation, bound, &missing.to_string());
         return Ok(());
     }
     let turns = u32::try_from(options.rounds()).unwrap_or(3);
@@ -131,6 +136,16 @@ fn round_trips(bench: &mut Bench, options: Options) -> Result<(), String> {
         bench.sample(key, "%", 100.0 * (ours / peer - 1.0).abs());
     }
     bench.promise(key, relation, bound);
+    let (key, relation, bound) = IPERF3;
+    for (ours, peer) in medians.stamp_us.iter().zip(&medians.iperf3_us) {
+        bench.sample("round_trip_iperf3_us", "µs", *peer);
+        bench.sample(key, "%", 100.0 * (ours / peer - 1.0).abs());
+    }
+    if medians.iperf3_us.is_empty() {
+        bench.skip(key, relation, bound, "needs the program iperf3");
+    } else {
+        bench.promise(key, relation, bound);
+    }
     Ok(())
 }
 

@@ -1,4 +1,5 @@
-//! Round trips by our STAMP sender beside those by irtt, in turn, over one path of known latency.
+//! Round trips by our STAMP sender beside those by irtt and iperf3, in turn, over one path of known
+//! latency.
 
 use crate::bed::{Bed, BedEnd};
 use crate::stamp::{StampReflectorMode, StampSettings, measure, reflect};
@@ -17,12 +18,14 @@ pub struct RoundTripMedians {
     pub stamp_us: Vec<f64>,
     /// By irtt.
     pub irtt_us: Vec<f64>,
+    /// By iperf3: the mean that TCP itself has smoothed; none without the program.
+    pub iperf3_us: Vec<f64>,
 }
 
-/// The server of irtt, until it is dropped.
-struct IrttServer(Child);
+/// The server of a peer, until it is dropped.
+struct PeerServer(Child);
 
-impl Drop for IrttServer {
+impl Drop for PeerServer {
     fn drop(&mut self) {
         let _gone = self.0.kill();
         let _gone = self.0.wait();
@@ -58,7 +61,12 @@ pub fn round_trips_beside_irtt(
         command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()
     };
     let server = bed.at_end(BedEnd::Receiver, serve)?.map_err(|error| format!("irtt: {error}"))?;
-    let _server = IrttServer(server);
+    let _server = PeerServer(server);
+    let iperf3 = SocketAddrV4::new(*at.ip(), at.port() + 2);
+    let serve = || iperf3_server(iperf3);
+    // Who has none goes without.
+    let server = bed.at_end(BedEnd::Receiver, serve)?.ok().map(PeerServer);
+    let iperf3 = server.as_ref().map(|_| iperf3);
     let (bed, stop) = (&bed, &AtomicBool::new(false));
     let (tell, told) = channel();
     std::thread::scope(|scope| {
@@ -74,7 +82,7 @@ pub fn round_trips_beside_irtt(
         let medians = told
             .recv_timeout(LISTENS_WITHIN)
             .map_err(|_| "the reflector does not start".to_owned())
-            .and_then(|at| take_turns(bed, (at, irtt), turns));
+            .and_then(|at| take_turns(bed, (at, irtt, iperf3), turns));
         stop.store(true, Ordering::Relaxed);
         let _counters = reflector.join();
         medians
@@ -83,7 +91,7 @@ pub fn round_trips_beside_irtt(
 
 fn take_turns(
     bed: &Bed,
-    (stamp, irtt): (SocketAddr, SocketAddrV4),
+    (stamp, irtt, iperf3): (SocketAddr, SocketAddrV4, Option<SocketAddrV4>),
     turns: u32,
 ) -> Result<RoundTripMedians, String> {
     let wait = Duration::from_secs(1);
@@ -111,8 +119,32 @@ fn take_turns(
             medians.irtt_us.push(by_irtt()?);
             medians.stamp_us.push(by_stamp()?);
         }
+        if let Some(to) = iperf3 {
+            medians.iperf3_us.push(bed.at_end(BedEnd::Sender, || iperf3_mean(to))??);
+        }
     }
     Ok(medians)
+}
+
+fn iperf3_server(at: SocketAddrV4) -> std::io::Result<Child> {
+    let mut command = Command::new("iperf3");
+    command.args(["-s", "-B", &at.ip().to_string(), "-p", &at.port().to_string()]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
+}
+
+/// The mean round trip by iperf3's client, in microseconds: of TCP at 8 Mbit/s, in blocks of ten
+/// segments, so that no acknowledgement is delayed for want of a second segment.
+fn iperf3_mean(to: SocketAddrV4) -> Result<f64, String> {
+    let mut command = Command::new("iperf3");
+    command.args(["-c", &to.ip().to_string(), "-p", &to.port().to_string(), "--json"]);
+    command.args(["-b", "8M", "-l", "14480", "-t", &(PACKETS / RATE).to_string()]);
+    let output =
+        command.stdin(Stdio::null()).output().map_err(|error| format!("iperf3: {error}"))?;
+    let answer: Value = serde_json::from_slice(&output.stdout)
+        .map_err(|_| format!("iperf3: {}", String::from_utf8_lossy(&output.stderr).trim()))?;
+    let mean = answer.pointer("/end/streams/0/sender/mean_rtt").and_then(Value::as_f64);
+    let why = || answer.get("error").map_or("no round trip".to_owned(), ToString::to_string);
+    mean.ok_or_else(|| format!("iperf3: {}", why()))
 }
 
 /// The median round trip by irtt's client, in microseconds.

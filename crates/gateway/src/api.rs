@@ -21,6 +21,10 @@
 //! | `{"do":"detach","id":1}` | `{"id":1}` |
 //! | `{"do":"description"}` | `{"file":"/etc/gatewright.toml"}`, or null |
 //! | `{"do":"reload","text":"[link.lan] …"}` | `{"changes":[{"what":…,"how":…}]}` |
+//! | `{"do":"description-history"}` | `{"kept":[`[`KeptDescription`](crate::KeptDescription)`]}` |
+//! | `{"do":"kept-description","number":7}` | `{"number":7,"text":"[link.lan] …"}` |
+//! | `{"do":"kept-differences","number":7}` | `{"number":7,"changes":[{"what":…,"how":…}]}`, those of a return to it |
+//! | `{"do":"roll-back","number":7}` | the same, those that were made |
 //! | `{"do":"log-refused","why":"gateway.toml:2:1: …"}` | `{}` |
 //! | `{"do":"mesh"}` | a [`MeshState`](gatewright_lsr::MeshState) |
 //! | `{"do":"echo-mesh","node":"52:4a:…","class":2,"ttl":64}` | a [`MeshEcho`](gatewright_lsr::MeshEcho) |
@@ -39,13 +43,14 @@
 pub use crate::clients::RequestLines;
 pub use crate::status::{AttachedAnswer, StatusAnswer, UdpGatewayAnswer, status};
 use crate::{
-    CaptureRequest, Gateway, MessageTraceRequest, ReloadError, TraceRequest,
+    CaptureRequest, DescriptionCause, Gateway, MessageTraceRequest, ReloadError, TraceRequest,
     capture::{LOOK, Live, has_closed},
     clients::{Client, Clients, ProcessId, SERVED_MAX, WAITING_MAX},
     credentials_folder,
     events::EventReader,
     gateway::about,
     listener::ListenerThread,
+    roll_back,
     socket_path::{SocketPath, bind, end_upgrade, is_upgrading},
     status::metrics,
     trace,
@@ -117,6 +122,23 @@ pub enum ControlRequest {
         /// own description.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         folder: Option<PathBuf>,
+    },
+    /// List the descriptions that were taken.
+    DescriptionHistory,
+    /// Show the text of one of them.
+    KeptDescription {
+        /// Its number.
+        number: u64,
+    },
+    /// Compare one of them with what runs.
+    KeptDifferences {
+        /// Its number.
+        number: u64,
+    },
+    /// Take one of them again.
+    RollBack {
+        /// Its number.
+        number: u64,
     },
     /// Log that a new description was refused before it was sent.
     LogRefused {
@@ -473,7 +495,7 @@ pub fn answer(request: ControlRequest, gateway: &Gateway) -> Result<serde_json::
             let changes = gateway.reload(&config)?;
             // In another folder its paths would mean other files.
             if own.is_some_and(|own| std::fs::canonicalize(folder).is_ok_and(|it| it == own)) {
-                gateway.keep_description(&text);
+                gateway.keep_description(&text, DescriptionCause::Reload);
             }
             Ok(json!({ "changes": changes }))
         }
@@ -519,7 +541,7 @@ fn log_answer(request: ControlRequest, gateway: &Gateway) -> Result<serde_json::
     }
 }
 
-/// Answers a request about neighbours, routes and the mesh.
+/// Answers a request about neighbours, routes and the mesh, or one about kept descriptions.
 fn network_answer(
     request: ControlRequest,
     gateway: &Gateway,
@@ -553,13 +575,13 @@ fn network_answer(
         ControlRequest::RemoveRoute { to } => {
             Ok(json!({ "routes": gateway.planes().remove_route(RouteTarget::parse(&to)?)? }))
         }
-        _ => return Err("no answer to this request".to_owned().into()),
+        request => return roll_back::answer(&request, gateway),
     };
     value.map_err(|error| error.to_string().into())
 }
 
 /// Parses a description; its sender has already shown any error at its place.
-fn read(text: &str) -> Result<Config, String> {
+pub(crate) fn read(text: &str) -> Result<Config, String> {
     let parsed = config::parse(SourceId::default(), text);
     let errors = parsed.diagnostics.iter().filter(|found| found.severity == Severity::Error);
     let errors: Vec<_> = errors.map(|found| found.message.as_str()).collect();

@@ -11,6 +11,7 @@ mod watch;
 mod writer;
 
 use journal::Journal;
+pub(crate) use ring::in_rfc3339;
 pub use ring::{EventCount, LogEntry};
 pub(crate) use watch::Watcher;
 pub use writer::LogOptions;

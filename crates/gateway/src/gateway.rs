@@ -8,7 +8,7 @@ use crate::{
     descriptor_need,
     events::{EventLog, LogOptions, LogPart, Watcher},
     handlers::Handlers,
-    last_good::LastGood,
+    last_good::{DescriptionCause, LastGood},
     links::Links,
     messages::{ConversationAnswer, MessageTraceRequest, Messages},
     programs::{ProgramError, Programs},
@@ -33,6 +33,7 @@ use std::{
     fmt, io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::SystemTime,
 };
 
 /// A running description: links, handlers, proxies, mesh, programs, devices and service entity, control
@@ -242,9 +243,10 @@ impl Gateway {
         self.last_good.fallback()
     }
 
-    /// Keeps `text`, the description in force, for a start whose own description is refused.
-    pub fn keep_description(&self, text: &str) {
-        if let Err(error) = self.last_good.keep(text) {
+    /// Keeps `text`, the description in force, for a start whose own description is refused, and in
+    /// the history with the time and `cause`.
+    pub fn keep_description(&self, text: &str, cause: DescriptionCause) {
+        if let Err(error) = self.last_good.keep(text, cause, SystemTime::now()) {
             let text = format!(
                 "the description in force is not kept: {error}; a start with a wrong description has \
                  an older one, or none, to fall back to"
@@ -253,9 +255,9 @@ impl Gateway {
         }
     }
 
-    /// Notes that the gateway has taken another description.
-    pub(crate) fn note_taken(&self) {
-        self.last_good.replaced();
+    /// The descriptions that the gateway has taken.
+    pub(crate) fn last_good(&self) -> &LastGood {
+        &self.last_good
     }
 
     /// The folder to which paths in the description are relative, if it has a file.

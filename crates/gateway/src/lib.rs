@@ -31,6 +31,7 @@ mod programs;
 mod recorder;
 mod reload;
 mod report_forwarder;
+mod roll_back;
 mod settings;
 pub mod socket_path;
 mod stack_network;
@@ -51,12 +52,14 @@ pub use gateway::{
 pub use gatewright_part::{Change, LogEvent, LogLevel, Part};
 /// The setup that embedders write in code.
 pub use gatewright_planes::{LinkSetup, Planes, PlanesError, Setup};
+pub use last_good::DescriptionCause;
 pub use links::unreadable_captures;
 pub use messages::{ConversationAnswer, ConversationStepAnswer, MessageTraceRequest, PeerAction};
 pub use programs::{
     ProgramError, beside, import, open_text, post, read_file, read_text, strangers,
 };
 pub use reload::ReloadError;
+pub use roll_back::KeptDescription;
 pub use settings::ProgramSettings;
 pub use stack_network::{StackDatagrams, StackNetwork, StackPoller, stack_findings};
 pub use tcp_proxy::{ConnectionTarget, TcpProxy, TcpProxyCounters, TcpProxySetup};

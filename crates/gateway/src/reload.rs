@@ -44,7 +44,7 @@ impl Gateway {
         let reloaded = self.take(config);
         match &reloaded {
             Ok(changes) => {
-                self.note_taken();
+                self.last_good().replaced();
                 for Change { what, how, .. } in changes {
                     let event = about(LogLevel::Info, "changed", format!("{what}: {how}"));
                     self.events().log(event.with("what", what));

@@ -7,6 +7,7 @@ mod attach;
 mod capture;
 mod check;
 mod completion;
+mod config;
 mod cse;
 mod demo;
 mod detach;
@@ -107,6 +108,7 @@ verbs! {
     Log = "log" in log,
     Top = "top" in top,
     Reload = "reload" in reload,
+    Config = "config" in config,
     Upgrade = "upgrade" in upgrade,
     Link = "link" in link,
     Route = "route" in route,

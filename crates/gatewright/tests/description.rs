@@ -214,6 +214,48 @@ fn the_last_good_description_runs_in_place_of_one_that_does_not_start() {
 }
 
 #[test]
+fn a_gateway_returns_to_a_description_that_it_had() {
+    let folder = describe("history", &proxy("one"), &[]);
+    let service = Service::runs(&folder);
+    let history = || service.ask(&["config", "history", "--json"]).json()["kept"].clone();
+    fs::write(folder.join("conf.d/20.toml"), "[log]\nlevel = \"warning\"\n").unwrap();
+    assert_eq!(service.ask(&["reload"]).code, 0);
+    let kept = history();
+    let told: Vec<_> = kept.as_array().unwrap().iter().collect();
+    assert_eq!(told.len(), 2, "{kept}");
+    assert_eq!((&told[0]["cause"], &told[0]["in_force"]), (&"start".into(), &false.into()));
+    assert_eq!((&told[1]["cause"], &told[1]["in_force"]), (&"reload".into(), &true.into()));
+    let differs = service.ask(&["config", "diff", "1"]);
+    assert!(differs.code == 0 && differs.out.starts_with("[log] level: "), "{}", differs.out);
+    assert!(!service.ask(&["config", "show", "1"]).out.contains("warning"));
+    let back = service.ask(&["config", "rollback", "1"]);
+    assert_eq!((back.code, back.out), (0, differs.out), "{}", back.err);
+    assert!(back.err.contains("a reload takes it again"), "{}", back.err);
+    assert_eq!(service.ask(&["config", "diff", "1"]).out, "what runs is as it says\n");
+    assert_eq!(service.events("rolled-back").len(), 1);
+    assert_eq!(history()[2]["cause"], "roll-back");
+    let missing = service.ask(&["config", "rollback", "9"]);
+    assert!(missing.code == 1 && missing.err.contains("config history"), "{}", missing.err);
+    // One that needs a restart is refused, and nothing is changed.
+    fs::write(folder.join("conf.d/20.toml"), "[gateway]\nname = \"other\"\n").unwrap();
+    assert_eq!(service.ask(&["reload"]).code, 1);
+    assert_eq!(history().as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn without_a_last_good_file_no_descriptions_are_kept() {
+    let folder = describe("no-history", &proxy("one"), &[]);
+    let socket = folder.join("socket");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gatewright"));
+    command.arg("run").arg(&folder).arg("--socket").arg(&socket).stdin(Stdio::null());
+    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let service = Service { folder, child };
+    assert!(wait_until(WITHIN, || service.ask(&["status"]).code == 0));
+    let said = service.ask(&["config", "history"]);
+    assert!(said.code == 1 && said.err.contains("--last-good FILE"), "{}", said.err);
+}
+
+#[test]
 fn without_a_last_good_description_a_refused_one_ends_with_78() {
     let folder = describe("none-good", "[gateway]\nname = 7\n", &[]);
     let mut service = Service::start(&folder);

@@ -11,6 +11,7 @@ mod access;
 mod answer;
 mod counters;
 mod description;
+mod history;
 mod inspection;
 mod openapi;
 mod page;

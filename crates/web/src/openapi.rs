@@ -186,6 +186,39 @@ fn described(endpoint: Endpoint) -> Described {
         | Endpoint::Config
         | Endpoint::Reload
         | Endpoint::Trace => inside(endpoint),
+        Endpoint::History | Endpoint::Differences | Endpoint::RollBack => kept(endpoint),
+    }
+}
+
+/// The endpoints about kept descriptions.
+fn kept(endpoint: Endpoint) -> Described {
+    let changes = object(&[("number", "integer"), ("changes", "array")]);
+    match endpoint {
+        Endpoint::Differences => Described {
+            query: &[(
+                "number",
+                "integer",
+                "The number of the kept description; the newest if not given.",
+            )],
+            ..Described::json("What a return to a kept description would change.", changes)
+        },
+        Endpoint::RollBack => Described {
+            fields: &[(
+                "If-Match",
+                true,
+                "The ETag of /api/v1/config/history that the caller has seen, or *.",
+            )],
+            body: Some(object(&[("number", "integer")])),
+            ..Described::json(
+                "Has the gateway take a kept description again: all of it or nothing.",
+                changes,
+            )
+        },
+        _ => Described::json(
+            "The descriptions that were taken, the oldest first: number, time, cause, octets, \
+             whether it is in force.",
+            object(&[("kept", "array"), ("etag", "string")]),
+        ),
     }
 }
 

@@ -40,6 +40,12 @@ pub(crate) enum Endpoint {
     Config,
     /// Takes the description's file.
     Reload,
+    /// The descriptions that were taken.
+    History,
+    /// One of them against what runs.
+    Differences,
+    /// Takes one of them again.
+    RollBack,
 }
 
 /// A path with a method.
@@ -70,6 +76,7 @@ const fn route(
 }
 
 const VIEWER: Option<AccessRole> = Some(AccessRole::Viewer);
+const OPERATOR: Option<AccessRole> = Some(AccessRole::Operator);
 
 /// All routes beside the page's own files.
 pub(crate) static ROUTES: &[WebRoute] = &[
@@ -87,9 +94,12 @@ pub(crate) static ROUTES: &[WebRoute] = &[
     route("GET", "/api/v1/mesh", Endpoint::Mesh, VIEWER),
     route("GET", "/api/v1/devices", Endpoint::Devices, VIEWER),
     route("GET", "/api/v1/resources", Endpoint::Resources, VIEWER),
-    route("POST", "/api/v1/trace", Endpoint::Trace, Some(AccessRole::Operator)),
+    route("POST", "/api/v1/trace", Endpoint::Trace, OPERATOR),
     route("GET", "/api/v1/config", Endpoint::Config, Some(AccessRole::Admin)),
-    route("POST", "/api/v1/reload", Endpoint::Reload, Some(AccessRole::Operator)),
+    route("POST", "/api/v1/reload", Endpoint::Reload, OPERATOR),
+    route("GET", "/api/v1/config/history", Endpoint::History, OPERATOR),
+    route("GET", "/api/v1/config/differences", Endpoint::Differences, OPERATOR),
+    route("POST", "/api/v1/config/rollback", Endpoint::RollBack, OPERATOR),
 ];
 
 /// The route of a request, if its path has one.

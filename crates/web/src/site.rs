@@ -266,6 +266,9 @@ impl Site {
             Endpoint::Resources => self.resources(&asked).await,
             Endpoint::Config => self.description(&asked).await,
             Endpoint::Reload => self.reload(&asked).await,
+            Endpoint::History => self.description_history(headers).await,
+            Endpoint::Differences => self.kept_differences(uri.query()).await,
+            Endpoint::RollBack => self.roll_back(&asked, body).await,
         }
     }
 

@@ -18,7 +18,7 @@ mod common;
 use common::{DESCRIPTION, Served, split};
 use gatewright_config::parse;
 use gatewright_diagnostic::SourceId;
-use gatewright_gateway::{Gateway, LogOptions, StartOptions};
+use gatewright_gateway::{DescriptionCause, Gateway, LogOptions, StartOptions};
 use gatewright_onem2m::{Operation, Request, ResourceType};
 use gatewright_web::{
     WebPart,
@@ -62,7 +62,7 @@ impl Started {
         let options = StartOptions {
             seed: 1,
             file: Some(file.to_string_lossy().into_owned()),
-            last_good: None,
+            last_good: Some(folder.join("last-good.toml")),
             fallback: None,
             socket: Some(socket.clone()),
             default_socket: socket,
@@ -77,6 +77,7 @@ impl Started {
         };
         let gateway = Gateway::start(&config, options).unwrap();
         web.serve(&gateway, &config).unwrap();
+        gateway.keep_description(&text, DescriptionCause::Start);
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         Self { served: Served { gateway, web, address }, folder, file, tokens }
     }
@@ -252,6 +253,50 @@ fn the_description_is_shown_to_administrators_and_taken_in_the_version_that_was_
     let events = events["events"].as_array().unwrap();
     let by = |event: &&Value| event["kind"] == "web-reload" && event["fields"]["by"] == "operator";
     assert_eq!(events.iter().filter(by).count(), 3, "each is in the log: {events:?}");
+}
+
+#[test]
+fn operators_return_to_a_description_in_the_history_that_they_have_seen() {
+    let started = Started::new();
+    let path = "/api/v1/config/history";
+    assert_eq!(started.get(AccessRole::Viewer, path).0, 403);
+    let history = || started.get(AccessRole::Operator, path);
+    let tag =
+        |head: &str| head.lines().find_map(|line| line.strip_prefix("etag: ")).unwrap().to_owned();
+    let (_, before, kept) = history();
+    let before = tag(&before);
+    let kept = &kept["kept"][0];
+    assert_eq!((&kept["number"], &kept["cause"]), (&1.into(), &"start".into()));
+    assert_eq!(kept["in_force"], true);
+    let text = fs::read_to_string(&started.file).unwrap();
+    fs::write(&started.file, format!("{text}[log]\nlevel = \"warning\"\n")).unwrap();
+    assert_eq!(started.post(AccessRole::Operator, "/api/v1/reload", "If-Match: *\r\n", "").0, 200);
+    let (_, _, differences) =
+        started.get(AccessRole::Operator, "/api/v1/config/differences?number=1");
+    assert_eq!(differences["changes"][0]["what"], "[log] level");
+    let post = |role, fields: &str, body: &str| {
+        started.post(role, "/api/v1/config/rollback", fields, body)
+    };
+    let roll_back = |fields: &str, body| post(AccessRole::Operator, fields, body).0;
+    assert_eq!(post(AccessRole::Viewer, "If-Match: *\r\n", "{\"number\":1}").0, 403);
+    assert_eq!(roll_back("", "{\"number\":1}"), 428);
+    assert_eq!(roll_back(&format!("If-Match: {before}\r\n"), "{\"number\":1}"), 412);
+    assert_eq!(roll_back("If-Match: *\r\n", "{\"number\":7}"), 409);
+    for bad in ["", "{}", "{\"number\":-1}", "{\"number\":\"1\"}", "{\"number\":1,\"text\":\"\"}"] {
+        assert_eq!(roll_back("If-Match: *\r\n", bad), 400, "{bad}");
+    }
+    let now = tag(&history().1);
+    assert_eq!(roll_back(&format!("If-Match: {now}\r\n"), "{\"number\":1}"), 200);
+    let (_, _, kept) = history();
+    let causes = kept["kept"].as_array().unwrap().iter().map(|it| it["cause"].as_str().unwrap());
+    assert_eq!(causes.collect::<Vec<_>>(), ["start", "reload", "roll-back"]);
+    let (_, _, config) = started.get(AccessRole::Admin, "/api/v1/config");
+    assert_eq!(config["differences"][0]["what"], "[log] level", "the file is not changed");
+    let (_, _, events) = started.get(AccessRole::Viewer, "/api/v1/events");
+    let by =
+        |event: &&Value| event["kind"] == "web-rollback" && event["fields"]["by"] == "operator";
+    let events = events["events"].as_array().unwrap();
+    assert_eq!(events.iter().filter(by).count(), 2, "each that was seen is in the log: {events:?}");
 }
 
 /// The request for the reload comes by the listener that the reload ends.

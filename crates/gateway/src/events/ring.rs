@@ -179,7 +179,7 @@ fn shorten(text: &mut String) {
 }
 
 /// A time in RFC 3339's form, in UTC and milliseconds.
-pub(super) fn in_rfc3339(time: SystemTime) -> String {
+pub(crate) fn in_rfc3339(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     // oneM2M's form of the same: `YYYYMMDDThhmmss,ffffff`.
     let text = Timestamp::new(since).to_string();

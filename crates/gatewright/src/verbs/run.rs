@@ -18,7 +18,7 @@ use gatewright_config::{Config, LogFormat, LogLevel};
 use gatewright_descriptors::require;
 use gatewright_diagnostic::{Diagnostic, Severity, SourceId};
 use gatewright_gateway::{
-    DataPlaneProgram, Gateway, LogOptions, ProgramExec, StartError, StartOptions,
+    DataPlaneProgram, DescriptionCause, Gateway, LogOptions, ProgramExec, StartError, StartOptions,
 };
 use gatewright_planes::release_start_pages;
 use gatewright_web::WebPart;
@@ -185,7 +185,7 @@ impl Run {
             }
         }
         if choice.fallback.is_none() {
-            gateway.keep_description(choice.text());
+            gateway.keep_description(choice.text(), DescriptionCause::Start);
         }
         Ok(started)
     }
@@ -318,7 +318,8 @@ impl Reloading<'_> {
         };
         match gateway.reload(&config) {
             Ok(changes) => {
-                gateway.keep_description(read.sources.get(SourceId::default()).text());
+                let text = read.sources.get(SourceId::default()).text();
+                gateway.keep_description(text, DescriptionCause::Reload);
                 if changes.is_empty() {
                     face.note("SIGHUP: nothing is changed");
                 }

@@ -2,7 +2,7 @@
 //   node replay/record.js FOLDER NAME
 // FOLDER has what `gatewright … --json` printed, with some seconds between the first and the second:
 // status1.json, status2.json, and, if the gateway has it, events.json, mesh1.json, mesh2.json,
-// trace.json, resources.jsonl (a line {"a":path,"r":resource} for each), gateway.toml.
+// trace.json, history.json, resources.jsonl (a line {"a":path,"r":resource} for each), gateway.toml.
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -25,6 +25,7 @@ const recording = {
   trace: read('trace.json'),
   ...resources(),
   config: configuration(),
+  history: read('history.json'),
 };
 const file = fileURLToPath(new URL(`recordings/${name}.json`, import.meta.url));
 writeFileSync(file, JSON.stringify(recording) + '\n');

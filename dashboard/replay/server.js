@@ -101,6 +101,12 @@ class Replay {
       '/api/v1/devices': () => this.tell(response, recording.devices, 'there are no [devices]'),
       '/api/v1/resources': () => this.resources(response, searchParams),
       '/api/v1/config': () => this.tell(response, recording.config, 'there is no file'),
+      '/api/v1/config/history': () =>
+        this.tell(response, recording.history, 'this gateway keeps no descriptions'),
+      '/api/v1/config/differences': () =>
+        json(response, 200, { changes: recording.config.differences }),
+      '/api/v1/config/rollback': () =>
+        json(response, 200, { changes: recording.config.differences }),
       '/api/v1/reload': () => json(response, 200, { changes: recording.config.differences }),
       '/api/v1/trace': () => this.trace(response),
     };

@@ -162,6 +162,19 @@ test('a packet is traced and saved', async () => {
   await close();
 });
 
+test('a description before is compared and taken again', async () => {
+  const recording = await recorded('router');
+  recording.config.differences = [{ what: '[log] level', how: 'warning instead of info' }];
+  const { page, said, close } = await open(recording, {}, 'configuration');
+  await page.click('button:text("Compare")');
+  await page.waitForSelector('td:has-text("[log] level")');
+  assert.deepEqual(await axe(page), []);
+  await page.click('button:text("Roll back to it")');
+  await page.waitForSelector('p.good:text("[log] level: warning instead of info")');
+  assert.deepEqual(said, []);
+  await close();
+});
+
 test('everything can be reached by keyboard', async () => {
   const { page, close } = await open(await recorded('health'), {}, 'resources');
   await page.waitForSelector('[role=treeitem]');

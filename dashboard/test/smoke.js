@@ -10,6 +10,7 @@ const TIME_MS = 60_000;
 // What each view shows of its recording.
 const EXPECTED = [
   ['router', 'overview', ['Healthy', 'fd00:1::1/64', 'not configured']],
+  ['router', 'configuration', ['File against running', 'History', 'reload', 'in force', 'Compare']],
   ['mesh', 'topology', ['d2:1b:02:42:01:8b', '8 nodes, 9 links']],
   ['health', 'devices', ['phd-0247000100000001', 'blood-pressure']],
 ];

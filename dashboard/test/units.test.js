@@ -22,6 +22,7 @@ const { draw } = await load('layers');
 const { ofMesh, meshviewer } = await load('topology');
 const { curve } = await load('readings');
 const { causes } = await load('health');
+const { path, scale, spread, steps, TIME_STEPS } = await load('plot');
 
 // RFC 7396, appendix A.
 test('merge patches do what the examples of the RFC say', () => {
@@ -159,6 +160,32 @@ test('readings that are no numbers make no curve', () => {
   assert.equal(curve([reading('standing'), reading('')]), null);
   assert.deepEqual(curve([reading('97')]).values, [97]);
   assert.equal(curve([{ ...reading('1'), content: '{"value":"98"}' }]).values[0], 98);
+});
+
+test('marks of an axis are at round values, at most so many distances apart', () => {
+  assert.deepEqual(steps([0, 10], 4), [0, 5, 10]);
+  assert.deepEqual(steps([0, 0.23], 3), [0, 0.1, 0.2]);
+  assert.deepEqual(steps([-3, 7], 5), [-2, 0, 2, 4, 6]);
+  assert.deepEqual(steps([1_000, 1_600], 5, TIME_STEPS), [1_080, 1_200, 1_320, 1_440, 1_560]);
+  assert.deepEqual(steps([1_000, 1_060], 6, TIME_STEPS), [1_000, 1_010, 1_020, 1_030, 1_040, 1_050, 1_060]);
+  assert.ok(steps([0, Infinity], 4).length <= 5);
+});
+
+test('an axis shows all values with some room', () => {
+  assert.deepEqual(spread([], true), [0, 1]);
+  assert.deepEqual(spread([null, 0], true), [0, 1]);
+  assert.deepEqual(spread([10, null, 20], false), [8.5, 21.5]);
+  assert.deepEqual(spread([36], false), [30.6, 41.4]);
+  assert.deepEqual(spread([], false), [0, 1]);
+});
+
+test('a curve has a gap where there is no value', () => {
+  const [times, values] = [[0, 1, 2, 3], [1, null, 3, 2]];
+  const [x, y] = [scale([0, 3], [0, 30]), scale([0, 4], [40, 0])];
+  assert.equal(path(times, values, x, y), 'M0 30M20 10L30 20');
+  assert.equal(path(times, values, x, y, 40), 'M0 40V30V40ZM20 40V10L30 20V40Z');
+  assert.equal(path(times, values, x, y, -1), 'M0 30h0M20 10h0M30 20h0');
+  assert.equal(path([], undefined, x, y, 40), '');
 });
 
 test('causes name what is wrong', async () => {

@@ -213,7 +213,7 @@ export interface Configuration {
   file: string | null;
   text: string;
   running?: string;
-  differences: { what: string; how: string }[];
+  differences: Difference[];
   findings: {
     severity: string;
     code: string;
@@ -223,4 +223,15 @@ export interface Configuration {
     text?: string;
   }[];
   etag?: string;
+}
+
+/** The descriptions that were taken, the oldest first. */
+export interface DescriptionHistory {
+  kept: { number: number; time: string; cause: string; octets: number; in_force: boolean }[];
+  etag: string;
+}
+
+export interface Difference {
+  what: string;
+  how: string;
 }

@@ -166,7 +166,7 @@ fn resident(id: u32, mode: &str) -> Result<f64, String> {
 }
 
 /// Processor time of a process in clock ticks of 10 ms.
-fn ticks(id: u32) -> Result<f64, String> {
+pub(crate) fn ticks(id: u32) -> Result<f64, String> {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).map_err(text)?;
     // The name, in parentheses, may have spaces in it; utime and stime are the 14th and 15th field.
     let (_, after) = stat.rsplit_once(") ").ok_or("no such process")?;

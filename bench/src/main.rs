@@ -23,6 +23,7 @@ mod smtp;
 mod stall;
 mod tables;
 mod translate;
+mod web;
 mod xdp;
 
 use bench::{Bench, Options};
@@ -32,7 +33,7 @@ use std::process::ExitCode;
 type Run = fn(Options) -> Result<Bench, String>;
 
 /// Every benchmark, in the order in which all are run.
-const BENCHMARKS: [(&str, Run); 17] = [
+const BENCHMARKS: [(&str, Run); 18] = [
     ("route", route::run),
     ("tables", tables::run),
     ("neighbours", neighbours::run),
@@ -50,6 +51,7 @@ const BENCHMARKS: [(&str, Run); 17] = [
     ("single-plane", single_plane::run),
     ("smtp", smtp::run),
     ("lab", lab::run_lab),
+    ("web", web::run),
 ];
 
 /// The binary that users run, beside this one; made if `cargo` runs us.

@@ -83,8 +83,11 @@ class Replay {
     return json(response, 403, { error: 'readings are shown to operators' });
   }
 
-  trace(response) {
-    const trace = JSON.stringify(this.recording.trace ?? { steps: [], took_ns: 0 });
+  async trace(request, response) {
+    const { position } = JSON.parse(await body(request));
+    const { trace: packet, conversation } = this.recording;
+    const none = { steps: [], took_ns: 0, gaps: [] };
+    const trace = JSON.stringify((position ? conversation : packet) ?? none);
     response.writeHead(200, { 'content-type': 'text/event-stream' });
     response.end(`event: trace\ndata: ${trace}\n\nevent: end\ndata: {}\n\n`);
   }
@@ -108,7 +111,7 @@ class Replay {
       '/api/v1/config/rollback': () =>
         json(response, 200, { changes: recording.config.differences }),
       '/api/v1/reload': () => json(response, 200, { changes: recording.config.differences }),
-      '/api/v1/trace': () => this.trace(response),
+      '/api/v1/trace': () => this.trace(request, response),
     };
     const answer = answers[pathname];
     if (!answer) return false;

@@ -12,6 +12,7 @@ const VIEWS = {
   router: ['overview', 'layers', 'layers/l3', 'packet', 'planes', 'configuration'],
   mesh: ['overview', 'topology'],
   health: ['overview', 'devices', 'resources'],
+  translation: ['overview', 'translation', 'delays'],
 };
 const WIDTHS = [360, 900, 1440];
 
@@ -159,6 +160,21 @@ test('a packet is traced and saved', async () => {
     page.click('text=Save for Wireshark'),
   ]);
   assert.equal(download.suggestedFilename(), 'packet.pcap');
+  await close();
+});
+
+test('a message is traced and saved as a test', async () => {
+  const { page, said, close } = await open(await recorded('translation'), {}, 'translation');
+  await page.click('form button.main');
+  await page.waitForSelector('text=repeats as a test');
+  assert.deepEqual(await axe(page), []);
+  const [download] = await Promise.all([
+    page.waitForEvent('download'),
+    page.click('text=Save as test'),
+  ]);
+  assert.equal(download.suggestedFilename(), 'recorded.gate');
+  assert.match(readFileSync(await download.path(), 'utf8'), /^use "http_to_smtp.gate"\n\ntest "/);
+  assert.deepEqual(said, []);
   await close();
 });
 

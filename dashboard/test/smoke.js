@@ -11,6 +11,8 @@ const TIME_MS = 60_000;
 const EXPECTED = [
   ['router', 'overview', ['Healthy', 'fd00:1::1/64', 'not configured']],
   ['router', 'configuration', ['File against running', 'History', 'reload', 'in force', 'Compare']],
+  ['translation', 'translation', ['http_to_smtp', 'Trace']],
+  ['translation', 'delays', ['99 % predicted', 'learns']],
   ['mesh', 'topology', ['d2:1b:02:42:01:8b', '8 nodes, 9 links']],
   ['health', 'devices', ['phd-0247000100000001', 'blood-pressure']],
 ];

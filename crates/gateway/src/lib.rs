@@ -28,6 +28,7 @@ mod listener;
 mod messages;
 pub mod metrics;
 mod programs;
+pub mod recorded_test;
 mod recorder;
 mod reload;
 mod report_forwarder;

@@ -11,9 +11,12 @@
 mod common;
 
 use common::{Daemon, Said, WITHIN, examples, folder, gatewright};
+use gatewright_web::tokens::{AccessRole, TokenFile};
+use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -205,4 +208,57 @@ fn what_cannot_be_traced_is_told() {
         assert!(said.code == code && said.err.contains(wanted), "{} {}", said.code, said.err);
     }
     assert!(!Path::new(&saved).exists());
+}
+
+/// Asks the web interface at a Unix socket for a trace as an operator; returns the answer.
+fn trace_by_web(socket: &Path, token: &str, body: &str) -> String {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    let length = body.len();
+    write!(
+        stream,
+        "POST /api/v1/trace HTTP/1.1\r\nHost: t\r\nConnection: close\r\nContent-Length: {length}\r\n\
+         Content-Type: application/json\r\nAuthorization: Bearer {token}\r\n\r\n{body}"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// The page shows octets, fields, statements and octets, and saves a test: without the program's text
+/// and without values of parameters, which may be secret.
+#[test]
+fn a_message_is_traced_over_the_web_with_its_steps() {
+    let text = fs::read_to_string(examples().join("http_to_smtp.gate")).unwrap();
+    let at = format!("[\"web=127.0.0.1:0\", \"next=127.0.0.1:{}\"]", mail_server());
+    let beside = folder("message-trace-web-beside");
+    let token =
+        TokenFile::new(beside.join("tokens")).add(AccessRole::Operator, "operator").unwrap();
+    let (socket, beside) = (beside.join("web"), beside.display());
+    let web = format!("[web]\nlisten = \"unix:{beside}/web\"\ntokens = \"{beside}/tokens\"\n");
+    let description = format!("[[program]]\nfile = \"program.gate\"\nat = {at}\n{web}");
+    let daemon = start("web", &text, &["http.gate", "smtp.gate"], &description);
+    let port = port(&daemon);
+    let body = "{\"position\":\"gateway:http_to_smtp/post\",\"seconds\":30}";
+    let answer = thread::scope(|scope| {
+        let asked = scope.spawn(|| trace_by_web(&socket, &token, body));
+        while !asked.is_finished() {
+            assert!(post(port, "Subject: hello\r\n\r\nthere\r\n").contains("200"));
+        }
+        asked.join().unwrap()
+    });
+    let data = answer.split("event: trace\ndata: ").nth(1).unwrap_or_else(|| panic!("{answer}"));
+    let traced: Value = serde_json::from_str(data.lines().next().unwrap()).unwrap();
+    assert_eq!((traced.get("texts"), traced.get("parameters")), (None, None));
+    let test = &traced["test"];
+    assert_eq!((&test["file"], &test["passed"]), (&"program.gate".into(), &true.into()), "{test}");
+    let kinds: Vec<_> =
+        test["steps"].as_array().unwrap().iter().map(|it| it["what"].as_str().unwrap()).collect();
+    for wanted in ["arrived", "read", "started", "did", "sent", "ended"] {
+        assert!(kinds.contains(&wanted), "{wanted}: {kinds:?}");
+    }
+    let saved = daemon.folder.join("saved.gate");
+    fs::write(&saved, test["text"].as_str().unwrap()).unwrap();
+    let said = gatewright(&["gw", "test", saved.to_str().unwrap()]);
+    assert!(said.code == 0 && said.out.contains("1 of 1 tests pass"), "{}{}", said.out, said.err);
 }

@@ -100,7 +100,8 @@ fn names_loopback(host: &str) -> bool {
         None => host.find(':').and_then(|at| host.split_at_checked(at)).unwrap_or((host, "")),
     };
     let is_port = match port.strip_prefix(':') {
-        Some(digits) => digits.parse::<u16>().is_ok(),
+        // RFC 3986 §3.2.3: digits, and no sign.
+        Some(digits) => !digits.starts_with('+') && digits.parse::<u16>().is_ok(),
         None => port.is_empty(),
     };
     let is_loopback = name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
@@ -186,6 +187,7 @@ mod tests {
             ("[::1]x", 421),
             ("localhost:x", 421),
             ("localhost:99999", 421),
+            ("localhost:+80", 421),
             ("::1", 421),
             ("", 421),
         ] {

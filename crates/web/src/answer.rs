@@ -85,7 +85,7 @@ impl PlainAnswer {
 }
 
 /// Whether the client has the version `etag` (RFC 9110 §13.1.2).
-fn matches(asked: &HeaderMap, etag: &HeaderValue) -> bool {
+pub(crate) fn matches(asked: &HeaderMap, etag: &HeaderValue) -> bool {
     let etag = etag.to_str().unwrap_or_default();
     let values = asked.get_all(IF_NONE_MATCH).into_iter().filter_map(|it| it.to_str().ok());
     values.flat_map(|value| value.split(',')).any(|one| {

@@ -7,6 +7,7 @@ use crate::{
     resources::ResourceReader,
     site::{Asked, EVENT_STREAM, Site},
     tokens::AccessRole,
+    translation,
 };
 use futures_util::stream::unfold;
 use gatewright_gateway::{
@@ -233,7 +234,7 @@ impl NewTrace {
         let seconds = Some(self.seconds);
         if let Some(at) = &self.position {
             let request = MessageTraceRequest { at: at.clone(), seconds };
-            return gateway.trace_message(&request).map(|traced| json!(traced));
+            return translation::document(gateway.trace_message(&request)?);
         }
         let request =
             TraceRequest { which: self.which.clone(), seconds, ..TraceRequest::default() };

@@ -11,6 +11,8 @@ mod access;
 mod answer;
 mod counters;
 mod description;
+#[doc(hidden)]
+pub mod foreign;
 mod history;
 mod inspection;
 mod openapi;
@@ -25,5 +27,6 @@ mod session;
 mod site;
 mod stream;
 pub mod tokens;
+mod translation;
 
 pub use part::{WebError, WebPart};

@@ -8,6 +8,8 @@ mod patch;
 mod ring;
 mod sampler;
 
+pub use patch::merge_patch;
+
 use crate::counters::count;
 use futures_util::{Stream, stream::unfold};
 use gatewright_gateway::{Gateway, events::LogEntry};
@@ -35,6 +37,13 @@ const EVENT_ID_MAX: usize = 40;
 
 /// Events that a new viewer is shown.
 const RECENT_MAX: usize = 100;
+
+/// The number of the frame with the identifier `id`, in a ring of one frame; for the fuzzer.
+pub(crate) fn position(id: &str) -> Option<u64> {
+    let mut ring = FrameRing::new(0xa1);
+    ring.push("delta", "{}");
+    ring.position_of(id)
+}
 
 /// What the stream counts.
 #[derive(Debug, Default)]

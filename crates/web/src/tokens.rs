@@ -133,6 +133,14 @@ pub struct KnownToken {
     hash: TokenHash,
 }
 
+/// Its line in the file.
+impl fmt::Display for KnownToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { role, name, hash } = self;
+        write!(f, "{role} {name} {hash}")
+    }
+}
+
 /// A file of tokens.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TokenFile(PathBuf);
@@ -220,9 +228,9 @@ impl TokenFile {
     /// Writes the file beside itself and moves it into its place: a reader finds the whole of it.
     fn write(&self, tokens: &[KnownToken]) -> io::Result<()> {
         let mut text = String::from(HEADER);
-        for KnownToken { role, name, hash } in tokens {
+        for token in tokens {
             // Writing to a string cannot fail.
-            let _ = writeln!(text, "{role} {name} {hash}");
+            let _ = writeln!(text, "{token}");
         }
         let beside = PathBuf::from(format!("{}.{}", self.0.display(), std::process::id()));
         let mut file =
@@ -242,7 +250,7 @@ fn is_name(name: &str) -> bool {
 }
 
 /// A line of a file of tokens: `operator ops 9f86…`.
-fn parse(line: &str) -> Option<KnownToken> {
+pub(crate) fn parse(line: &str) -> Option<KnownToken> {
     let mut words = line.split_ascii_whitespace();
     let (role, name, hash) = (words.next()?, words.next()?, words.next()?);
     let is_whole = words.next().is_none() && is_name(name);

@@ -105,6 +105,7 @@ export interface Status {
   }[];
   udp_gateways: { name: string; received: number; sent: number; returned: number; lost: number }[];
   parts: Part[];
+  delays?: RelayDelay[];
   events: { part: string; kind: string; level: Level; events: number; suppressed: number }[];
 }
 
@@ -234,4 +235,39 @@ export interface DescriptionHistory {
 export interface Difference {
   what: string;
   how: string;
+}
+
+/** A message of a program: the conversation in which it came, as a test. */
+export interface Conversation {
+  handler: string;
+  steps: { at_us: number; role: string; does: string; octets: string }[];
+  gaps: string[];
+  test?: {
+    name: string;
+    file: string;
+    text: string;
+    passed: boolean;
+    steps: {
+      what: string;
+      who: string;
+      text: string;
+      place: { file: string; line: number } | null;
+    }[];
+  };
+}
+
+/** The delay model of a relay or program. */
+export interface RelayDelay {
+  mode: string;
+  relay?: string;
+  handler?: string;
+  seconds: number;
+  samples: number;
+  rate: number;
+  a_us: number;
+  c_ns: number | null;
+  load: number;
+  predicted_p99_us: number | null;
+  measured_p99_us: number;
+  drifts: boolean;
 }

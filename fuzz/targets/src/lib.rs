@@ -21,6 +21,7 @@ mod report_plan;
 pub mod stack;
 mod stamp;
 mod stored;
+mod web;
 
 pub use coap_endpoint::coap_endpoint;
 pub use control::control;
@@ -34,6 +35,7 @@ pub use report_plan::report_plan;
 pub use stack::{discovery, gateway, leases, reassembly};
 pub use stamp::{agent_message, stamp};
 pub use stored::stored;
+pub use web::web;
 
 use core::time::Duration;
 use gatewright_bindings::tls::check_staple;
@@ -77,6 +79,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("olsr", olsr),
     ("agent_message", agent_message),
     ("stamp", stamp),
+    ("web", web),
 ];
 
 /// Options of every header that has some.

@@ -8,7 +8,6 @@ mod live;
 mod recorded;
 mod run;
 mod test;
-mod test_block;
 mod trace;
 mod view;
 

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 ///
 /// A member that is null and one that is absent are the same in a merge patch (RFC 7396 §1), so
 /// a null member of `new` may be absent afterwards.
-pub(super) fn merge_patch(old: &Value, new: &Value) -> Value {
+pub fn merge_patch(old: &Value, new: &Value) -> Value {
     match (old, new) {
         (Value::Object(old), Value::Object(new)) => Value::Object(of_objects(old, new)),
         _ => new.clone(),

@@ -2,12 +2,12 @@
 //! becomes what mocked peers send and see.
 
 use super::import;
-use super::test_block::{PeerEvent, RecordedStep, test_block};
 use crate::{
     description::read,
     exit::{Exit, Failure},
 };
 use gatewright_diagnostic::{SourceId, Sources};
+use gatewright_gateway::recorded_test::{PeerEvent, RecordedStep, test_block};
 use gatewright_lang::{
     Compiled,
     ir::{Program, Role, Side, Transport},

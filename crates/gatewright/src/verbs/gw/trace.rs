@@ -1,16 +1,15 @@
 //! `gatewright gw trace`: a test of a program, step by step.
 
-use super::{compile, live, recorded, test_block};
+use super::{compile, live, recorded};
 use crate::{
     exit::{Exit, Failure},
     face::Face,
     socket,
 };
 use anyhow::Result;
-use gatewright_diagnostic::{SourceRange, Sources, Span};
+use gatewright_diagnostic::Sources;
+use gatewright_gateway::recorded_test::{RecordedTest, TracedStep, quoted, traced_steps};
 use gatewright_lang::{Compiled, ir};
-use gatewright_translate::machine::MachineStep as Step;
-use gatewright_translate::transcript::{self, octets_shown};
 use serde::Serialize;
 use std::path::{Path, absolute};
 use std::{fs::File, io::Write, sync::Arc};
@@ -62,14 +61,6 @@ struct TraceReport {
     gaps: Vec<String>,
 }
 
-#[derive(Serialize)]
-struct TracedStep {
-    what: &'static str,
-    who: String,
-    text: String,
-    place: Option<SourceRange>,
-}
-
 /// The traced program and test.
 struct Shown {
     sources: Sources,
@@ -114,8 +105,7 @@ impl Trace {
             let message = format!("{file}: has no test `{wanted}`");
             return Err(Failure::new(Exit::Negative, message).into());
         };
-        let (failed, steps) = transcript::trace(&program, test);
-        let steps = steps.iter().map(|step| told(&program, &sources, step)).collect();
+        let (failed, steps) = traced_steps(&program, &sources, test);
         let (ok, test_name) = (failed.is_none(), test.name.clone());
         let answer = TraceReport { ok, file, test: test_name, steps, gaps };
         face.answer(&answer, || text(&answer))?;
@@ -130,7 +120,7 @@ impl Trace {
             let Some(live) = live::record(&self.gateway, at, self.seconds)? else {
                 return Ok(None);
             };
-            let live::LiveTest { sources, compiled, program: file, test, gaps } = live;
+            let RecordedTest { sources, compiled, program: file, text: test, gaps } = live;
             return Ok(Some(Shown { sources, compiled, file, recorded: Some(test), gaps }));
         }
         let (file, gaps) = (self.file.clone().unwrap_or_default(), Vec::new());
@@ -166,7 +156,7 @@ fn import_of(path: &str, program: &str) -> Option<String> {
     let is_beside = whole.parent() == folder.parent();
     let import = if is_beside { Path::new(whole.file_name()?) } else { &whole };
     // As octets in quotes, whatever the name holds.
-    let quoted = test_block::quoted(import.as_os_str().as_encoded_bytes());
+    let quoted = quoted(import.as_os_str().as_encoded_bytes());
     quoted.strip_prefix('"').and_then(|text| text.strip_suffix('"')).map(str::to_owned)
 }
 
@@ -180,49 +170,4 @@ fn text(answer: &TraceReport) -> String {
     };
     let steps = answer.steps.iter().map(line).collect::<Vec<_>>().join("\n");
     format!("{}\n{steps}", answer.test)
-}
-
-/// The text of a span, its first line.
-fn source(sources: &Sources, span: Span) -> (String, Option<SourceRange>) {
-    let text = sources.get(span.source).text();
-    let text = text.get(span.start..span.end).unwrap_or_default();
-    (text.lines().next().unwrap_or_default().trim().to_owned(), Some(sources.place(span)))
-}
-
-fn told(program: &ir::Program, sources: &Sources, step: &Step) -> TracedStep {
-    let role = |id| program.role(id).map(|role| role.name.clone()).unwrap_or_default();
-    let message = |id| program.message(id).map(|of| of.name.clone()).unwrap_or_default();
-    let handler = |id| program.handler(id).map(|of| of.name.clone()).unwrap_or_default();
-    let plain = |what, who, text| TracedStep { what, who, text, place: None };
-    match step {
-        Step::Arrived { role: of, octets } => plain("arrived", role(*of), octets_shown(octets)),
-        Step::Sent { role: of, octets } => plain("sent", role(*of), octets_shown(octets)),
-        Step::Read { message: of, fields } => {
-            let fields = fields.iter().map(|(name, value)| format!("{name}: {value}"));
-            plain("read", message(*of), fields.collect::<Vec<_>>().join(", "))
-        }
-        Step::Malformed { message: of, why, span } => {
-            let (_, place) = source(sources, *span);
-            TracedStep { what: "malformed", who: message(*of), text: why.clone(), place }
-        }
-        Step::Case { span } => {
-            let (text, place) = source(sources, *span);
-            TracedStep { what: "case", who: String::new(), text, place }
-        }
-        Step::Did { span, set } => {
-            let (text, place) = source(sources, *span);
-            let set = set.as_ref().map(|(name, value)| match name.as_str() {
-                "" => format!("  [{value}]"),
-                name => format!("  [{name} = {value}]"),
-            });
-            let text = text + &set.unwrap_or_default();
-            TracedStep { what: "did", who: String::new(), text, place }
-        }
-        Step::Started { handler: of } => plain("started", handler(*of), String::new()),
-        Step::Ended { handler: of, finished } => {
-            let how = if *finished { "" } else { "without an end of its own" };
-            plain("ended", handler(*of), how.to_owned())
-        }
-        _ => plain("other", String::new(), String::new()),
-    }
 }

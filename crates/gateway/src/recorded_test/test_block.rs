@@ -1,28 +1,24 @@
 //! Recorded steps as the text of a test block.
 
+use gatewright_runner::PeerEvent;
 use std::fmt::Write;
 use std::time::Duration;
 
 /// A step of a role's peer.
-pub(super) struct RecordedStep {
-    pub(super) at: Duration,
+#[derive(Clone, Debug)]
+pub struct RecordedStep {
+    /// When, on any clock.
+    pub at: Duration,
     /// Index of the role.
-    pub(super) role: usize,
-    pub(super) event: PeerEvent,
-}
-
-/// An event at a peer.
-pub(super) enum PeerEvent {
-    Sends(Vec<u8>),
-    Sees(Vec<u8>),
-    Closes,
-    SeesClose,
+    pub role: usize,
+    /// The event.
+    pub event: PeerEvent,
 }
 
 /// A test block: the lines `before` the first step, then the steps. Pauses of at least `pause_min`
 /// are repeated; then virtual time is what the recorded time was, to the millisecond.
 // Writing to a string cannot fail.
-pub(super) fn test_block(
+pub fn test_block(
     name: &str,
     before: &[String],
     steps: &[RecordedStep],
@@ -61,7 +57,7 @@ pub(super) fn test_block(
 const NANOSECONDS_OF_MS: u128 = 1_000_000;
 
 /// Octets as the language writes them: as text, or in hexadecimal where most are no characters.
-pub(super) fn quoted(octets: &[u8]) -> String {
+pub fn quoted(octets: &[u8]) -> String {
     let characters = octets.iter().filter(|octet| is_character(**octet)).count();
     if characters * 2 >= octets.len() {
         return format!("\"{}\"", escaped(octets));

@@ -1,0 +1,34 @@
+import { messages } from './events';
+
+/** Asks for a trace and waits for it; errors carry the gateway's words. */
+export async function traced<T>(
+  request: Record<string, unknown>,
+  signal: AbortSignal,
+): Promise<T | null> {
+  const answer = await fetch('/api/v1/trace', {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify(request),
+    signal,
+  });
+  if (!answer.ok)
+    throw new Error(
+      ((await answer.json().catch(() => null)) as { error?: string } | null)?.error ??
+        `the gateway answers ${answer.status}`,
+    );
+  let found: T | null = null;
+  for await (const { event, data } of messages(answer)) {
+    if (event === 'error') throw new Error((JSON.parse(data) as { error: string }).error);
+    if (event === 'trace') found = JSON.parse(data) as T;
+  }
+  return found;
+}
+
+/** Has the browser save a file. */
+export function save(name: string, content: BlobPart): void {
+  const anchor = document.createElement('a');
+  anchor.href = URL.createObjectURL(new Blob([content]));
+  anchor.download = name;
+  anchor.click();
+  setTimeout(() => URL.revokeObjectURL(anchor.href), 1000);
+}

@@ -5,6 +5,7 @@
 //! kept beside the typed description for this.
 
 use crate::model::Config;
+use crate::redact::PRIVATE;
 use crate::tables::{Form, Key, ROOT, Shape, Table};
 use std::collections::BTreeMap;
 use toml::de::{DeTable, DeValue};
@@ -182,10 +183,12 @@ fn given<'a>(of: Option<&'a BTreeMap<&'static str, String>>, key: &Key) -> Optio
     of.and_then(|of| of.get(key.name)).map(String::as_str).or(key.default)
 }
 
-/// Whether a key's values may be shown: one value, without a password in it.
-const fn is_shown(key: &Key) -> bool {
+/// Whether a key's values may be shown: one value, without a password in it, and no identity that is
+/// as good as one.
+fn is_shown(key: &Key) -> bool {
     match key.shape {
-        Shape::Text(form) => !matches!(form, Form::Broker),
+        _ if PRIVATE.contains(&key.name) => false,
+        Shape::Text(form) => !matches!(form, Form::Broker | Form::Url),
         Shape::Flag | Shape::Number(..) | Shape::Choice(_) | Shape::ChoiceOrNumber(..) => true,
         _ => false,
     }

@@ -32,7 +32,7 @@ const PUBLIC_TEXTS: [&str; 15] = [
 
 /// Keys of public forms whose values are secrets or persons: in the clear, the name of an originator
 /// is all that it takes to be it.
-const PRIVATE: [&str; 5] = ["admin", "operators", "originator", "password", "token"];
+pub(crate) const PRIVATE: [&str; 5] = ["admin", "operators", "originator", "password", "token"];
 
 /// A description that may be shown, and what was removed from it.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -51,6 +51,17 @@ pub fn redacted(text: &str) -> RedactedDescription {
         redacted.table(document.get_ref(), Some(&ROOT), "");
     }
     redacted
+}
+
+/// Octets below which a value is not looked for: `on` would be found in every word.
+const SEARCHED_MIN: usize = 4;
+
+/// `words` in which none of the `values` is left.
+pub fn without_values(words: &str, values: &BTreeSet<String>) -> String {
+    // Longer ones first: a value may be a part of another.
+    let mut values: Vec<_> = values.iter().filter(|value| value.len() >= SEARCHED_MIN).collect();
+    values.sort_by_key(|value| std::cmp::Reverse(value.len()));
+    values.into_iter().fold(words.to_owned(), |words, value| words.replace(value.as_str(), REMOVED))
 }
 
 impl RedactedDescription {
@@ -289,6 +300,14 @@ deeper = { key = "SEED-DEEP" }
         {
             assert!(shown.removed.contains(secret), "{secret}: {:?}", shown.removed);
         }
+    }
+
+    #[test]
+    fn words_are_left_without_values() {
+        let removed = redacted(SECRETS).removed;
+        let words = "mqtt://SEED-USER:SEED-PASSWORD@broker.example:1883: refused";
+        let expected = "mqtt://REMOVED@broker.example:1883: refused";
+        assert_eq!(without_values(words, &removed), expected);
     }
 
     #[test]

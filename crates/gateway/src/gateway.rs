@@ -261,7 +261,7 @@ impl Gateway {
     }
 
     /// The folder to which paths in the description are relative, if it has a file.
-    pub(crate) fn folder(&self) -> Option<&Path> {
+    pub fn folder(&self) -> Option<&Path> {
         let file = Path::new(self.file.as_deref()?);
         if file.is_dir() { Some(file) } else { file.parent() }
     }

@@ -14,6 +14,7 @@ mod capture_paths;
 mod clients;
 mod control;
 mod delay_models;
+mod description_files;
 mod descriptor_need;
 mod difference;
 pub mod doctor;
@@ -45,6 +46,9 @@ mod which;
 pub use balance::{BalanceStatus, BalancedRelayStatus, Balancer};
 pub use capture::{CaptureRequest, CaptureStream};
 pub use delay_models::RelayDelay;
+pub use description_files::{
+    DescriptionFileError, description_files, further_files, without_table,
+};
 pub use error::RunError;
 pub use events::{EventLog, LogOptions};
 pub use gateway::{

@@ -2,15 +2,12 @@
 
 use crate::exit::{Exit, Failure};
 use gatewright_config::{AttachMessages, Config, codes, parse, place_of};
-use gatewright_diagnostic::{
-    Diagnostic, Severity, Source, SourceId, SourceRange, Sources, Span, has_errors,
-};
+use gatewright_diagnostic::{Diagnostic, Severity, SourceId, SourceRange, Sources, has_errors};
 use gatewright_gateway::{
-    Change, ProgramSettings, beside, credentials_folder, import, open_text, post, read_file,
-    read_text, stack_findings, strangers, unreadable_captures,
+    Change, ProgramSettings, beside, credentials_folder, further_files, import, open_text, post,
+    read_file, read_text, stack_findings, strangers, unreadable_captures, without_table,
 };
 use gatewright_lang::ir::Program;
-use std::fs;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
@@ -26,14 +23,15 @@ pub(crate) struct Description {
 }
 
 impl Description {
-    /// The first error with its place, in a line.
+    /// The place of the first error and its kind, in a line for logs and status: its words may quote
+    /// the description, which whoever reads those need not know.
     pub(crate) fn first_error(&self) -> String {
         let first = self.findings.iter().find(|found| found.severity == Severity::Error);
         first.map_or_else(
             || "it has errors".to_owned(),
             |found| {
                 let SourceRange { file, line, column, .. } = self.sources.place(found.primary.span);
-                format!("{file}:{line}:{column}: {}", found.message)
+                format!("{file}:{line}:{column}: {}: {}", found.code, found.code.title)
             },
         )
     }
@@ -117,22 +115,8 @@ fn files_of(path: &str) -> Result<Vec<(String, String)>, Failure> {
     if main == path {
         return Ok(files);
     }
-    let folder = Path::new(path).join(FURTHER);
-    let entries = match fs::read_dir(&folder) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(files),
-        entries => entries.map_err(|error| Failure::file(&folder.to_string_lossy(), &error))?,
-    };
-    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    let is_further = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        name.ends_with(".toml") && !name.starts_with('.')
-    };
-    let mut paths: Vec<_> = paths.filter(is_further).collect();
-    if paths.len() > FURTHER_MAX {
-        let message = format!("{}: more than {FURTHER_MAX} files", folder.display());
-        return Err(Failure::new(Exit::Configuration, message));
-    }
-    paths.sort();
+    let paths = further_files(Path::new(path))
+        .map_err(|error| Failure::file(&error.path, &error.source))?;
     for path in paths {
         let name = path.to_string_lossy().into_owned();
         let text = read(&name)?;
@@ -149,37 +133,6 @@ fn main_file(path: &str) -> String {
     } else {
         path.to_owned()
     }
-}
-
-/// The folder beside `gateway.toml` with further files of a description.
-const FURTHER: &str = "conf.d";
-/// Maximum number of these files.
-const FURTHER_MAX: usize = 256;
-
-/// Findings about further files that do not begin with a table: what stands there would belong to
-/// the last table of the file before.
-fn without_table(description: &Source) -> Vec<Diagnostic> {
-    let stray = |(begin, text): (usize, &str)| {
-        let mut at = begin;
-        for line in text.split_inclusive('\n') {
-            let content = line.trim();
-            if !content.is_empty() && !content.starts_with('#') {
-                let end = at + line.trim_end().len();
-                return (!content.starts_with('[')).then_some((at, end));
-            }
-            at += line.len();
-        }
-        None
-    };
-    let strays = description.files().skip(1).filter_map(stray);
-    let finding = |(start, end)| {
-        let message = format!("a file in {FURTHER} does not begin with a table");
-        let help = "put a header in front, such as [link.NAME] or [[route]]; a table that another \
-                    file has cannot go on here";
-        let span = Span::new(SourceId::default(), start, end);
-        Diagnostic::error(&codes::SYNTAX, span, message).help(help)
-    };
-    strays.map(finding).collect()
 }
 
 /// A finding for each key that a gateway refuses, in the description that is first in `sources`.

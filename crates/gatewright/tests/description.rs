@@ -213,6 +213,25 @@ fn the_last_good_description_runs_in_place_of_one_that_does_not_start() {
     drop(listener);
 }
 
+/// Who may see events and status is not told what stands in a description that never ran.
+#[test]
+fn no_value_of_a_refused_description_is_in_status_and_events() {
+    let folder = describe("secret", &proxy("one"), &[]);
+    drop(Service::runs(&folder));
+    let text = "[cse]\nbase = \"gw\"\nid = \"/gw\"\n\
+                mqtt = \"mqtt:/userSECRET07:pwSECRET08@broker\"\n";
+    fs::write(folder.join("conf.d/10.toml"), text).unwrap();
+    let service = Service::runs(&folder);
+    assert_eq!(service.ask(&["reload"]).code, 78, "its error is an event, too");
+    let status = service.ask(&["status"]).out;
+    let line = status.lines().next().unwrap();
+    assert!(line.contains("10.toml:4:8: GW"), "{line}");
+    let events = service.ask(&["events"]).out;
+    assert!(events.contains("last-good") && events.contains("reload-refused"), "{events}");
+    let all = [status, events, service.ask(&["status", "--json"]).out].concat();
+    assert!(!all.contains("SECRET"), "{all}");
+}
+
 #[test]
 fn a_gateway_returns_to_a_description_that_it_had() {
     let folder = describe("history", &proxy("one"), &[]);

@@ -282,7 +282,7 @@ fn sighup_reloads_and_control_may_move() {
         || world.ask(&["events", "--level", "warning"]).out.matches("reload-refused").count();
     assert_eq!(refused(), 1, "that with errors");
     let told = world.ask(&["events", "--level", "warning"]).out;
-    assert!(told.contains("gateway.toml:2:") && told.contains("mtu"), "{told}");
+    assert!(told.contains("gateway.toml:2:") && told.contains("GW0105"), "{told}");
     // So is one that the command refuses before the gateway sees it.
     let other = world.folder.join("other.toml");
     fs::write(&other, "[link.lan]\nmtu = 2\n").unwrap();

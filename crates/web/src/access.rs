@@ -20,8 +20,8 @@ pub(crate) struct Arrival {
     pub(crate) peer: Option<IpAddr>,
     /// Whether it is encrypted.
     pub(crate) is_secure: bool,
-    /// The role that the peer's certificate gives it.
-    pub(crate) certified: Option<AccessRole>,
+    /// The role that the peer's certificate gives it, if it has shown one.
+    pub(crate) certified: Option<Result<AccessRole, UnknownRole>>,
 }
 
 /// The kind of a listener.
@@ -42,10 +42,25 @@ impl Arrival {
     }
 }
 
-/// The role of a client certificate with these names: `urn:gatewright:role:operator`, else viewer.
-pub(crate) fn certified(names: &[String]) -> AccessRole {
-    let roles = names.iter().filter_map(|name| name.strip_prefix(ROLE_NAME)?.parse().ok());
-    roles.max().unwrap_or(AccessRole::Viewer)
+/// A certificate names a role that there is not.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct UnknownRole;
+
+/// The role of a client certificate with these names: the highest of `urn:gatewright:role:operator`
+/// and the like, or viewer if there are none.
+///
+/// # Errors
+///
+/// [`UnknownRole`] if one of them is no role: what was meant is not guessed.
+pub(crate) fn certified(names: &[String]) -> Result<AccessRole, UnknownRole> {
+    let roles = names.iter().filter_map(|name| {
+        // "urn" and the namespace are the same in either case (RFC 8141 §3.1).
+        let (prefix, role) = name.split_at_checked(ROLE_NAME.len())?;
+        prefix.eq_ignore_ascii_case(ROLE_NAME).then_some(role)
+    });
+    let roles: Result<Vec<AccessRole>, _> = roles.map(str::parse).collect();
+    let highest = roles.map_err(|_| UnknownRole)?.into_iter().max();
+    Ok(highest.unwrap_or(AccessRole::Viewer))
 }
 
 /// What a name of a certificate begins with that gives a role (RFC 8141).
@@ -53,8 +68,9 @@ const ROLE_NAME: &str = "urn:gatewright:role:";
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
+const FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
-/// Checks where a request comes from and what it is for.
+/// Checks where a request comes from and what it is for; `is_file` if that is a file of the page.
 ///
 /// A page of another site can send requests to an address of this machine, and by a name that it
 /// resolves to it (DNS rebinding) even read the answers. The field Host shows such a name, Origin
@@ -62,11 +78,18 @@ const FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 pub(crate) fn check(
     arrival: &Arrival,
     uri: &Uri,
-    headers: &HeaderMap,
+    (headers, is_file): (&HeaderMap, bool),
     counters: &WebCounters,
 ) -> Result<(), WebRefusal> {
     let host = host(arrival, uri, headers).inspect_err(|_| count(&counters.hosts_refused))?;
-    origin(arrival, host, headers).inspect_err(|_| count(&counters.origins_refused))
+    let is_own = origin(arrival, host, headers, is_file);
+    is_own.inspect_err(|_| count(&counters.origins_refused))?;
+    if arrival.certified == Some(Err(UnknownRole)) {
+        let why = "the certificate names a role that there is not: urn:gatewright:role: is followed \
+                   by viewer, operator or admin, in lower case";
+        return Err(WebRefusal::new(StatusCode::FORBIDDEN, why));
+    }
+    Ok(())
 }
 
 /// The field Host, which names this listener.
@@ -108,8 +131,14 @@ fn names_loopback(host: &str) -> bool {
     is_port && (name.eq_ignore_ascii_case("localhost") || is_loopback)
 }
 
-/// Refuses requests of pages of other origins, but lets a link lead here.
-fn origin(arrival: &Arrival, host: &str, headers: &HeaderMap) -> Result<(), WebRefusal> {
+/// Refuses requests of pages of other origins, but lets a link lead to the page: what a browser shows
+/// as a document of its own no other site reads.
+fn origin(
+    arrival: &Arrival,
+    host: &str,
+    headers: &HeaderMap,
+    is_file: bool,
+) -> Result<(), WebRefusal> {
     let foreign = || {
         let why =
             "the request comes from a page of another origin, which this server does not answer";
@@ -125,7 +154,8 @@ fn origin(arrival: &Arrival, host: &str, headers: &HeaderMap) -> Result<(), WebR
         }
     }
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    let is_followed = text(FETCH_MODE) == Some("navigate");
+    let is_document = text(FETCH_DEST).is_none_or(|dest| dest == "document");
+    let is_followed = is_file && text(FETCH_MODE) == Some("navigate") && is_document;
     match text(FETCH_SITE) {
         Some("same-origin" | "none") | None => Ok(()),
         Some(_) if is_followed => Ok(()),
@@ -164,9 +194,14 @@ mod tests {
     }
 
     fn status(kind: ArrivalKind, fields: &[(&'static str, &'static str)]) -> u16 {
-        let uri = Uri::from_static("/api/v1/status");
+        status_of(kind, fields, false)
+    }
+
+    fn status_of(kind: ArrivalKind, fields: &[(&'static str, &'static str)], is_file: bool) -> u16 {
+        let uri = Uri::from_static(if is_file { "/" } else { "/api/v1/status" });
         let arrival = Arrival { kind, peer: None, is_secure: false, certified: None };
-        let checked = check(&arrival, &uri, &headers(fields), &WebCounters::default());
+        let fields = (&headers(fields), is_file);
+        let checked = check(&arrival, &uri, fields, &WebCounters::default());
         checked.map_or_else(|refusal| refusal.status.as_u16(), |()| 200)
     }
 
@@ -205,7 +240,7 @@ mod tests {
         let counters = WebCounters::default();
         let kind = ArrivalKind::Loopback;
         let arrival = Arrival { kind, peer: None, is_secure: false, certified: None };
-        let refused = check(&arrival, &uri, &fields, &counters).unwrap_err();
+        let refused = check(&arrival, &uri, (&fields, false), &counters).unwrap_err();
         assert_eq!(refused.status, StatusCode::BAD_REQUEST);
     }
 
@@ -222,10 +257,36 @@ mod tests {
             (&[host, ("sec-fetch-site", "none")], 200),
             (&[host, ("sec-fetch-site", "cross-site")], 403),
             (&[host, ("sec-fetch-site", "same-site")], 403),
-            (&[host, ("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")], 200),
+            (&[host, ("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")], 403),
             (&[host, ("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors")], 403),
         ] {
             assert_eq!(status(ArrivalKind::Loopback, fields), expected, "{fields:?}");
+        }
+        let site = ("sec-fetch-site", "cross-site");
+        let (link, document) = (("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document"));
+        for (fields, expected) in [
+            (&[host, site, link, document][..], 200),
+            (&[host, site, link], 200),
+            (&[host, site, link, ("sec-fetch-dest", "iframe")], 403),
+            (&[host, site, ("sec-fetch-mode", "no-cors"), document], 403),
+            (&[host, site, link, document, ("origin", "http://evil.example")], 403),
+        ] {
+            assert_eq!(status_of(ArrivalKind::Loopback, fields, true), expected, "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn a_certificate_names_roles_that_there_are() {
+        let of = |names: &[&str]| {
+            certified(&names.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!(of(&[]), Ok(AccessRole::Viewer));
+        assert_eq!(of(&["urn:example:x", "m2m:cse:/a"]), Ok(AccessRole::Viewer));
+        let two = ["urn:gatewright:role:viewer", "URN:gatewright:role:admin"];
+        assert_eq!(of(&two), Ok(AccessRole::Admin));
+        for bad in ["root", "ADMIN", "", "operator "] {
+            let name = format!("urn:gatewright:role:{bad}");
+            assert_eq!(of(&["urn:gatewright:role:viewer", &name]), Err(UnknownRole), "{bad}");
         }
     }
 }

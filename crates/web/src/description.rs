@@ -1,24 +1,24 @@
 //! The description's file beside the running gateway, and the reload.
 
-use crate::answer::tag_of;
-use gatewright_config::{Config, TEXT_LEN_MAX, parse};
-use gatewright_diagnostic::{Finding, SourceId, Sources, has_errors};
+use crate::{answer::tag_of, tokens::AccessRole};
+use gatewright_config::{Config, TEXT_LEN_MAX, parse, redacted, without_values};
+use gatewright_diagnostic::{Diagnostic, Finding, SourceId, Sources, has_errors};
 use gatewright_gateway::{
     Gateway,
     api::{self, ControlRequest, Refused},
-    credentials_folder, read_file,
+    credentials_folder, description_files, without_table,
 };
 use hyper::{StatusCode, header::HeaderValue};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// A description as its file has it now.
+/// A description as its file, or the files of its folder, have it now.
 pub(crate) struct DescriptionFile {
     /// Its entity tag.
     pub(crate) etag: HeaderValue,
     file: String,
-    text: String,
-    findings: Vec<Value>,
+    sources: Sources,
+    findings: Vec<Diagnostic>,
     /// The description, if it has no error.
     config: Option<Config>,
 }
@@ -30,41 +30,63 @@ pub(crate) struct Reloaded {
 }
 
 impl DescriptionFile {
-    /// Reads the file that the gateway was started with.
+    /// Reads what the gateway was started with.
     ///
     /// # Errors
     ///
     /// In words, if there is none or it cannot be read.
     pub(crate) fn read(gateway: &Gateway) -> Result<Self, String> {
         let file = gateway.file().ok_or("the gateway's description came by standard input")?;
-        if Path::new(file).is_dir() {
-            let why = "the description is a folder, which `gatewright reload` reads";
-            return Err(format!("{file}: {why}"));
-        }
-        let text = read_file(Path::new(file)).map_err(|error| format!("{file}: {error}"))?;
+        let mut sources = Sources::default();
+        sources.add_files(description_files(Path::new(file)).map_err(|error| error.to_string())?);
+        let source = sources.get(SourceId::default());
+        let text = source.text();
         if text.len() > TEXT_LEN_MAX {
             return Err(format!("{file} is longer than a description may be"));
         }
-        let folder = Path::new(file).parent().unwrap_or(Path::new(""));
-        let parsed = parse(SourceId::default(), &text);
-        let sources = Sources::of(file, text.clone());
-        let findings = parsed.diagnostics.iter().map(|found| {
-            let Finding { code, severity, message, label, place, help, .. } =
-                found.finding(&sources);
-            json!({
-                "severity": severity, "code": code, "message": message, "line": place.line,
-                "column": place.column, "text": label, "help": help,
-            })
-        });
-        let config = parsed.config.filter(|_| !has_errors(&parsed.diagnostics));
+        let folder = gateway.folder().unwrap_or(Path::new(""));
+        let parsed = parse(SourceId::default(), text);
+        let mut findings = parsed.diagnostics;
+        findings.extend(without_table(source));
+        let config = parsed.config.filter(|_| !has_errors(&findings));
         Ok(Self {
             etag: tag_of(text.as_bytes()),
             file: file.to_owned(),
-            findings: findings.collect(),
+            findings,
             config: config
                 .map(|config| config.with_files_in(folder, credentials_folder().as_deref())),
-            text,
+            sources,
         })
+    }
+
+    fn text(&self) -> &str {
+        self.sources.get(SourceId::default()).text()
+    }
+
+    /// The findings as `role` may see them: words may quote values, which are for administrators.
+    fn findings(&self, role: AccessRole) -> Vec<Value> {
+        let one = |found: &Diagnostic| {
+            let Finding { code, severity, message, label, place, help, .. } =
+                found.finding(&self.sources);
+            let place = (place.file, place.line, place.column);
+            let (message, label, help) = match role {
+                AccessRole::Admin => (message, label, help),
+                _ => (found.code.title.to_owned(), String::new(), None),
+            };
+            json!({
+                "severity": severity, "code": code, "message": message, "file": place.0,
+                "line": place.1, "column": place.2, "text": label, "help": help,
+            })
+        };
+        self.findings.iter().map(one).collect()
+    }
+
+    /// What a gateway says about this description, as `role` may see it.
+    fn words(&self, role: AccessRole, words: &str) -> String {
+        match role {
+            AccessRole::Admin => words.to_owned(),
+            _ => without_values(words, &redacted(self.text()).removed),
+        }
     }
 
     /// Text, findings, and what a reload would change.
@@ -72,28 +94,32 @@ impl DescriptionFile {
         let config = self.config.as_ref();
         let differences = config.map(|config| gateway.differences(config)).unwrap_or_default();
         json!({
-            "file": self.file, "text": self.text, "findings": self.findings,
+            "file": self.file, "text": self.text(), "findings": self.findings(AccessRole::Admin),
             "differences": differences, "etag": self.etag.to_str().unwrap_or_default(),
         })
     }
 
-    /// Has the gateway take it.
-    pub(crate) fn reload(&self, gateway: &Gateway) -> Reloaded {
+    /// Has the gateway take it; the answer is for `role`.
+    pub(crate) fn reload(&self, gateway: &Gateway, role: AccessRole) -> Reloaded {
         if self.config.is_none() {
             let error = format!("{}: it has errors: nothing is changed", self.file);
             gateway.log_refused(&error);
-            let document = json!({ "error": error, "findings": self.findings });
+            let document = json!({ "error": error, "findings": self.findings(role) });
             return Reloaded { status: StatusCode::UNPROCESSABLE_ENTITY, document };
         }
         // As by the command: the description is kept, too.
-        let request = ControlRequest::Reload { text: self.text.clone(), folder: None };
+        let request = ControlRequest::Reload { text: self.text().to_owned(), folder: None };
         match api::answer(request, gateway) {
             Ok(answer) => {
                 let changes = answer.get("changes").cloned().unwrap_or_default();
-                let document = json!({ "changes": changes, "findings": self.findings });
+                let document = json!({ "changes": changes, "findings": self.findings(role) });
                 Reloaded { status: StatusCode::OK, document }
             }
-            Err(Refused { error, refused, restart, .. }) => {
+            Err(Refused { error, mut refused, restart, .. }) => {
+                let error = self.words(role, &error);
+                for change in &mut refused {
+                    change.how = self.words(role, &change.how);
+                }
                 let document = json!({ "error": error, "refused": refused, "restart": restart });
                 Reloaded { status: StatusCode::CONFLICT, document }
             }

@@ -50,18 +50,20 @@ impl ForeignRequest {
         }
         let counters = WebCounters::default();
         let arrival = |kind| Arrival { kind, peer: None, is_secure: false, certified: None };
+        let has_file = page::answer(uri.path(), &headers).is_some();
+        let fields = (&headers, has_file);
         for kind in [ArrivalKind::Unix, ArrivalKind::Network] {
-            let _refused = access::check(&arrival(kind), &uri, &headers, &counters);
+            let _refused = access::check(&arrival(kind), &uri, fields, &counters);
         }
         let _known = matches(&headers, &tag_of(b""));
         let _refused = Query::parse(uri.query(), PARAMETERS);
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let loopback = arrival(ArrivalKind::Loopback);
         Some(Self {
-            is_served: access::check(&loopback, &uri, &headers, &counters).is_ok(),
+            is_served: access::check(&loopback, &uri, fields, &counters).is_ok(),
             host: text("host").unwrap_or_default().to_owned(),
             path: uri.path().to_owned(),
-            has_file: page::answer(uri.path(), &headers).is_some(),
+            has_file,
             session: cookie(&headers).map(str::to_owned),
             position: text("last-event-id").and_then(stream::position),
         })

@@ -48,6 +48,9 @@ struct NewTrace {
     seconds: f64,
 }
 
+/// Maximum characters of a resource's address in an event.
+const READ_PATH_MAX: usize = 256;
+
 const fn one() -> u32 {
     1
 }
@@ -99,21 +102,21 @@ impl Site {
         Ok(PlainAnswer::new(JSON, octets).cache("no-cache").etag(etag).finish(headers))
     }
 
-    /// Reads resources for a caller.
-    fn reader(&self, role: Option<AccessRole>) -> Result<ResourceReader, WebRefusal> {
+    /// Reads resources for the caller of a request.
+    fn reader(&self, asked: &Asked<'_>) -> Result<ResourceReader, WebRefusal> {
         let unavailable = |why| WebRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why);
         let engine = self.gateway().map_err(unavailable)?.service_entity();
         let why = "this gateway has no service entity: [cse] in the description begins one";
         let engine = engine.ok_or_else(|| WebRefusal::new(StatusCode::NOT_FOUND, why))?;
-        Ok(ResourceReader::new(engine, role.unwrap_or(AccessRole::Viewer)))
+        Ok(ResourceReader::new(engine, asked))
     }
 
     /// The devices with their containers, and the counters of their listener.
     pub(crate) async fn devices(
         self: &Arc<Self>,
-        role: Option<AccessRole>,
+        asked: &Asked<'_>,
     ) -> Result<WebAnswer, WebRefusal> {
-        let (devices, is_cut) = self.reader(role)?.devices().await?;
+        let (devices, is_cut) = self.reader(asked)?.devices().await?;
         let parts = self.ask(|gateway| Ok(gateway.status()?.parts)).await?;
         let told = |name: &str| parts.iter().find(|part| part.name == name).map(|part| &part.told);
         let waiting = told("cse").and_then(|told| {
@@ -130,7 +133,10 @@ impl Site {
     /// A resource with its children, or the last readings of a container.
     pub(crate) async fn resources(&self, asked: &Asked<'_>) -> Result<WebAnswer, WebRefusal> {
         let query = Query::parse(asked.head.uri.query(), &["at", "depth", "latest"])?;
-        let reader = self.reader(asked.caller.role)?;
+        let reader = self.reader(asked)?;
+        if asked.caller.role >= Some(AccessRole::Operator) {
+            self.log_read(asked, query.text("at").unwrap_or("-"));
+        }
         if let Some(latest) = query.value("latest", "a number of readings, 1 to 500")? {
             let document = reader.readings(query.text("at"), latest).await?;
             return Ok(json(StatusCode::OK, &document));
@@ -138,6 +144,16 @@ impl Site {
         let depth = query.value("depth", "a number of levels, 0 to 3")?.unwrap_or(1);
         let document = reader.resource(query.text("at"), depth).await?;
         Ok(json(StatusCode::OK, &document))
+    }
+
+    /// Logs that a caller reads values of the resource at `at`: the first time, and again each minute.
+    fn log_read(&self, asked: &Asked<'_>, at: &str) {
+        let at: String = at.chars().take(READ_PATH_MAX).collect();
+        let by = (asked.caller.name.clone(), asked.arrival.peer, at);
+        if self.reads.is_new(&by) {
+            let text = format!("{} reads values of {:?}", by.0, by.2);
+            self.log_change(asked, "web-read", text);
+        }
     }
 
     /// The description's file, findings about it, and its differences from what runs.
@@ -163,12 +179,13 @@ impl Site {
             let why = "the field If-Match is missing: it has the ETag of /api/v1/config, or *";
             return Err(WebRefusal::new(StatusCode::PRECONDITION_REQUIRED, why));
         };
+        let role = asked.caller.role.unwrap_or(AccessRole::Viewer);
         let done = self.ask(move |gateway| {
             let file = DescriptionFile::read(gateway)?;
             if seen != "*" && seen != file.etag {
                 return Ok(None);
             }
-            Ok(Some((file.etag.clone(), file.reload(gateway))))
+            Ok(Some((file.etag.clone(), file.reload(gateway, role))))
         });
         let Some((etag, done)) = done.await? else {
             let why = "the file is no longer the one that you saw: look at /api/v1/config again";
@@ -194,6 +211,11 @@ impl Site {
         if !is_right {
             let why = format!("count is 1 to {TRACED_MAX}, seconds at most {TRACE_SECONDS_MAX}");
             return Err(WebRefusal::new(StatusCode::BAD_REQUEST, why));
+        }
+        if let Some(link) = request.which.link.clone() {
+            let known = self.ask(move |gateway| Ok(gateway.planes().link(&link).map(|_| ())));
+            let missing = |why| WebRefusal::new(StatusCode::NOT_FOUND, why);
+            known.await?.map_err(missing)?;
         }
         let Ok(permit) = Arc::clone(&self.tracing).try_acquire_owned() else {
             let why = "a trace is under way: come again when it has ended";

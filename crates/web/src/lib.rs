@@ -20,6 +20,7 @@ mod page;
 mod part;
 mod probes;
 mod query;
+mod reads;
 mod resources;
 mod routes;
 mod server;

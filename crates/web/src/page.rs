@@ -34,9 +34,20 @@ fn media_type(name: &str) -> &'static str {
 }
 
 /// The file at `path`, or `None`; only the exact names of the files are known.
-pub(crate) fn answer(path: &str, headers: &HeaderMap) -> Option<WebAnswer> {
+fn find(path: &str) -> Option<&'static PageFile> {
     let name = if path == "/" { "index.html" } else { path.strip_prefix('/')? };
-    let file = FILES.iter().find(|file| file.name == name)?;
+    FILES.iter().find(|file| file.name == name)
+}
+
+/// Whether a file is at `path`.
+pub(crate) fn is_file(path: &str) -> bool {
+    find(path).is_some()
+}
+
+/// The answer with the file at `path`, or `None`.
+pub(crate) fn answer(path: &str, headers: &HeaderMap) -> Option<WebAnswer> {
+    let file = find(path)?;
+    let name = file.name;
     let gzip = file.gzip.filter(|_| accepts_gzip(headers));
     let octets = Bytes::from_static(gzip.unwrap_or(file.octets));
     let plain = PlainAnswer::new(media_type(file.name), octets);

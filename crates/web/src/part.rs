@@ -2,6 +2,7 @@
 
 use crate::{
     server::{BoundWeb, CONNECTIONS_MAX, WebKeys, WebServer},
+    session::TOKENS_UNREADABLE,
     site::Site,
     tokens::TokenFile,
 };
@@ -22,13 +23,22 @@ use std::{
 const STOP_WITHIN: Duration = Duration::from_secs(1);
 
 /// Values whose changes are events.
-const WATCHED: &[Watched] = &[Watched {
-    name: "tokens_limited",
-    when: When::Grows,
-    level: LogLevel::Warning,
-    kind: "tokens-limited",
-    text: "an address has shown the web interface too many wrong tokens, and waits a minute",
-}];
+const WATCHED: &[Watched] = &[
+    Watched {
+        name: "tokens_limited",
+        when: When::Grows,
+        level: LogLevel::Warning,
+        kind: "tokens-limited",
+        text: "an address has shown the web interface too many wrong tokens, and waits a minute",
+    },
+    Watched {
+        name: TOKENS_UNREADABLE,
+        when: When::Appears,
+        level: LogLevel::Error,
+        kind: "tokens-unreadable",
+        text: "the web interface admits no token, as their file cannot be read",
+    },
+];
 
 /// The web interface of a gateway. A clone is the same one.
 ///
@@ -196,6 +206,7 @@ impl Part for WebPart {
         let mut words = vec![("listens_at", running.server.url().to_owned())];
         words.extend(running.claim.shortage().map(|short| ("connections", short.to_string())));
         let site = &self.0.site;
+        words.extend(site.authenticator.tokens_error().map(|why| (TOKENS_UNREADABLE, why)));
         let gauges = vec![("viewers", u64::try_from(site.stream.viewers()).unwrap_or(u64::MAX))];
         let mut counters = site.counters.read();
         counters.extend(site.stream.counters.read());

@@ -1,5 +1,6 @@
 //! `/livez` and `/readyz`.
 
+use crate::session::TOKENS_UNREADABLE;
 use gatewright_gateway::{LogLevel, api::StatusAnswer};
 use serde::Serialize;
 
@@ -12,7 +13,8 @@ const OTHER_DESCRIPTION: &str =
 pub(crate) struct Readiness {
     /// Whether its workers run and each of its links is up.
     pub(crate) ready: bool,
-    /// Why it is not, as errors; and raised alarms, as warnings, which do not change that.
+    /// Why it is not, as errors; and as warnings, which do not change that, raised alarms
+    /// and tokens that cannot be read.
     pub(crate) causes: Vec<ReadinessCause>,
 }
 
@@ -52,6 +54,11 @@ impl Readiness {
             let raised = part.told.alarms.iter().filter(|alarm| alarm.raised > 0);
             causes.extend(raised.map(|alarm| {
                 let text = format!("the alarm {} is raised: the log says why", alarm.name);
+                cause(part.name, LogLevel::Warning, text)
+            }));
+            let unreadable = part.told.words.iter().filter(|(name, _)| *name == TOKENS_UNREADABLE);
+            causes.extend(unreadable.map(|(_, why)| {
+                let text = format!("no token is admitted, as their file cannot be read: {why}");
                 cause(part.name, LogLevel::Warning, text)
             }));
         }

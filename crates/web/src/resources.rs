@@ -2,12 +2,12 @@
 //!
 //! What a viewer sees are names, types and labels. Values of readings are for operators.
 
-use crate::{answer::WebRefusal, tokens::AccessRole};
+use crate::{answer::WebRefusal, site::Asked, tokens::AccessRole};
 use gatewright_bindings::{Engine, http::http_status};
 use gatewright_onem2m::{Filter, Operation, Request, ResourceType, Response};
 use hyper::StatusCode;
 use serde_json::{Map, Value, json};
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 /// References to the children beside the resource itself (m2m:resultContent).
 const CHILD_REFERENCES: u8 = 6;
@@ -40,16 +40,28 @@ const NAMED: [&str; 16] = [
 pub(crate) struct ResourceReader {
     engine: Arc<Engine>,
     role: AccessRole,
+    /// The caller as entries of the audit log name it.
+    by: Arc<str>,
+    address: Option<IpAddr>,
 }
 
 impl ResourceReader {
-    /// Reads for a caller with this role.
-    pub(crate) fn new(engine: Arc<Engine>, role: AccessRole) -> Self {
-        Self { engine, role }
+    /// Reads for the caller of a request.
+    pub(crate) fn new(engine: Arc<Engine>, asked: &Asked<'_>) -> Self {
+        let role = asked.caller.role.unwrap_or(AccessRole::Viewer);
+        let by = format!("web {} {role}", asked.caller.name).into();
+        Self { engine, role, by, address: asked.arrival.peer }
+    }
+
+    /// A retrieval by this CSE, whose entry in the audit log has the caller.
+    fn request(&self, to: &str) -> Request {
+        let mut request = Request::new(Operation::Retrieve, to, self.engine.cse_id(), "web");
+        (request.sponsor, request.source) = (Some(Arc::clone(&self.by)), self.address);
+        request
     }
 
     async fn retrieve(&self, to: &str, result_content: Option<u8>) -> Result<Value, WebRefusal> {
-        let mut request = Request::new(Operation::Retrieve, to, self.engine.cse_id(), "web");
+        let mut request = self.request(to);
         request.result_content = result_content;
         self.ask(request).await
     }
@@ -138,7 +150,7 @@ impl ResourceReader {
         (filter.level, filter.limit) = (Some(1), Some(latest));
         // Results are numbered from 1.
         filter.offset = Some(count.saturating_sub(latest) + 1);
-        let mut request = Request::new(Operation::Retrieve, to, self.engine.cse_id(), "web");
+        let mut request = self.request(to);
         request.result_content = Some(CHILDREN);
         request.filter = Some(Box::new(filter));
         let found = self.ask(request).await?;

@@ -39,6 +39,9 @@ const ADDRESSES_MAX: usize = 1024;
 /// Maximum octets of a token that are looked at.
 pub(crate) const TOKEN_MAX: usize = 256;
 
+/// The word of the status that says why the file of tokens cannot be read.
+pub(crate) const TOKENS_UNREADABLE: &str = "tokens_unreadable";
+
 /// The name of the session's cookie.
 const COOKIE_NAME: &str = "gatewright";
 
@@ -58,6 +61,8 @@ pub(crate) struct Caller {
 pub(crate) struct AuthenticationCounters {
     /// Wrong tokens.
     pub(crate) tokens_refused: AtomicU64,
+    /// Tokens that were not checked, as their file cannot be read.
+    pub(crate) tokens_unchecked: AtomicU64,
     /// Requests of addresses that had too many.
     pub(crate) tokens_limited: AtomicU64,
     /// Requests without the role that they need.
@@ -71,6 +76,7 @@ impl AuthenticationCounters {
     pub(crate) fn read(&self) -> Vec<(&'static str, u64)> {
         [
             ("tokens_refused", &self.tokens_refused),
+            ("tokens_unchecked", &self.tokens_unchecked),
             ("tokens_limited", &self.tokens_limited),
             ("roles_refused", &self.roles_refused),
             ("sessions", &self.sessions),
@@ -113,32 +119,54 @@ impl Authenticator {
         self.tokens().is_some()
     }
 
-    fn find(&self, hash: &TokenHash) -> Option<KnownToken> {
-        self.tokens()?.find(hash)
+    /// Why the configured tokens are not known, if they are not.
+    pub(crate) fn tokens_error(&self) -> Option<String> {
+        self.tokens()?.error()
+    }
+
+    /// The token with this hash.
+    ///
+    /// # Errors
+    ///
+    /// 503 if tokens are configured and cannot be read. A stranger is not told which file that is.
+    fn find(&self, hash: &TokenHash) -> Result<Option<KnownToken>, WebRefusal> {
+        let Some(tokens) = self.tokens() else { return Ok(None) };
+        tokens.find(hash).map_err(|_| {
+            count(&self.counters.tokens_unchecked);
+            let why = "no token can be checked now, as the file of tokens cannot be read: \
+                       `gatewright events` on the gateway says why";
+            WebRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why)
+        })
     }
 
     /// The caller of a request.
     ///
     /// # Errors
     ///
-    /// 401 if it shows a wrong token, 429 if its address has shown too many.
+    /// 401 if it shows a wrong token, 429 if its address has shown too many, 503 if the file of tokens
+    /// cannot be read, 400 if it shows two.
     pub(crate) fn caller(
         &self,
         arrival: &Arrival,
         headers: &HeaderMap,
     ) -> Result<Caller, WebRefusal> {
+        if headers.get_all(AUTHORIZATION).iter().count() > 1 {
+            let why = "a request has at most one field Authorization";
+            return Err(WebRefusal::new(StatusCode::BAD_REQUEST, why));
+        }
         if let Some(authorization) = headers.get(AUTHORIZATION) {
             let token = authorization.to_str().ok().and_then(|text| text.split_once(' '));
             let token = token.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
             let known = self.verify(arrival, token.map_or("", |(_, token)| token.trim()))?;
             return Ok(Caller { role: Some(known.role), name: known.name, has_token: true });
         }
-        if let Some(known) = self.of_session(headers) {
+        if let Some(known) = self.of_session(headers)? {
             return Ok(Caller { role: Some(known.role), name: known.name, has_token: false });
         }
         let (role, name) = match (arrival.certified, arrival.kind) {
-            (Some(role), _) => (Some(role), "certificate"),
-            (None, ArrivalKind::Network) => (None, ""),
+            (Some(Ok(role)), _) => (Some(role), "certificate"),
+            // One with a role that is none gets no further than to `access::check`.
+            (Some(Err(_)), _) | (None, ArrivalKind::Network) => (None, ""),
             (None, _) if self.tokens().is_some() => (None, ""),
             (None, ArrivalKind::Loopback | ArrivalKind::Unix) => {
                 (Some(AccessRole::Viewer), "local")
@@ -157,7 +185,9 @@ impl Authenticator {
             return Err(refusal.with(RETRY_AFTER, "60"));
         }
         let hash = (token.len() <= TOKEN_MAX).then(|| TokenHash::of(token));
-        if let Some(known) = hash.and_then(|hash| self.find(&hash)) {
+        if let Some(hash) = hash
+            && let Some(known) = self.find(&hash)?
+        {
             return Ok(known);
         }
         count(&self.counters.tokens_refused);
@@ -199,14 +229,14 @@ impl Authenticator {
     }
 
     /// The token with which the session of a request began, if both are still there.
-    fn of_session(&self, headers: &HeaderMap) -> Option<KnownToken> {
-        let id = TokenHash::of(cookie(headers)?);
+    fn of_session(&self, headers: &HeaderMap) -> Result<Option<KnownToken>, WebRefusal> {
+        let Some(id) = cookie(headers).map(TokenHash::of) else { return Ok(None) };
         let token = {
             let mut sessions = self.sessions();
             sessions.retain(|session| Instant::now() < session.until);
-            sessions.iter().find(|session| session.id == id)?.token
+            sessions.iter().find(|session| session.id == id).map(|session| session.token)
         };
-        self.find(&token)
+        token.map_or(Ok(None), |token| self.find(&token))
     }
 
     /// Begins a session with a token; returns the token and the cookie.

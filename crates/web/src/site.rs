@@ -7,6 +7,7 @@ use crate::{
     openapi, page,
     probes::Readiness,
     query::Query,
+    reads::LoggedReads,
     routes::{self, Endpoint, Found, WebRoute},
     session::{Authenticator, Caller},
     stream::{StatusStream, VIEWERS_MAX},
@@ -81,6 +82,8 @@ pub(crate) struct Site {
     pub(crate) stream: Arc<StatusStream>,
     pub(crate) authenticator: Authenticator,
     asking: Semaphore,
+    /// Reads of values that were logged.
+    pub(crate) reads: LoggedReads,
     /// Traces under way.
     pub(crate) tracing: Arc<Semaphore>,
     /// The last status, as JSON, and when it was asked for.
@@ -95,6 +98,7 @@ impl Default for Site {
             stream: Arc::default(),
             authenticator: Authenticator::default(),
             asking: Semaphore::new(ASKING_MAX),
+            reads: LoggedReads::default(),
             tracing: Arc::new(Semaphore::new(TRACES_MAX)),
             status: Mutex::default(),
         }
@@ -132,13 +136,19 @@ impl Site {
         (arrival, stop): (Arrival, watch::Receiver<bool>),
     ) -> Result<WebAnswer, WebRefusal> {
         let headers = &head.headers;
-        access::check(&arrival, &head.uri, headers, &self.counters)?;
         let (method, path) = (head.method.as_str(), head.uri.path());
-        let route = match routes::find(method, path) {
+        let found = routes::find(method, path);
+        let is_file = matches!(found, Found::Nothing) && page::is_file(path);
+        access::check(&arrival, &head.uri, (headers, is_file), &self.counters)?;
+        let route = match found {
             Found::Route(route) => route,
             Found::OtherMethod(methods) => return Err(other_method(&methods)),
             Found::Nothing => return self.file(method, path, headers),
         };
+        // Whatever the caller shows, also while no token can be checked.
+        if route.endpoint == Endpoint::Live {
+            return Ok(live());
+        }
         // Whatever the caller shows of an earlier session.
         if route.endpoint == Endpoint::BeginSession {
             return self.begin_session(&arrival, headers, body).await;
@@ -240,7 +250,8 @@ impl Site {
                 answer.headers_mut().insert(SET_COOKIE, cookie);
                 Ok(answer)
             }
-            Endpoint::Live => Ok(json(StatusCode::OK, &serde_json::json!({ "live": true }))),
+            // `dispatch` answers it before anybody is asked who they are.
+            Endpoint::Live => Ok(live()),
             Endpoint::Ready => self.ready(caller.role.is_some()).await,
             Endpoint::Metrics => {
                 let text = self.ask(|gateway| Ok(metrics::text(&gateway.status()?))).await?;
@@ -262,7 +273,7 @@ impl Site {
             }
             Endpoint::Graph => self.graph().await,
             Endpoint::Mesh => self.mesh(headers).await,
-            Endpoint::Devices => self.devices(caller.role).await,
+            Endpoint::Devices => self.devices(&asked).await,
             Endpoint::Resources => self.resources(&asked).await,
             Endpoint::Config => self.description(&asked).await,
             Endpoint::Reload => self.reload(&asked).await,
@@ -359,6 +370,11 @@ impl Site {
         let answer = asked.unwrap_or_else(|error| Err(error.to_string()));
         answer.map_err(|why| WebRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why))
     }
+}
+
+/// The answer of a process that runs.
+fn live() -> WebAnswer {
+    json(StatusCode::OK, &serde_json::json!({ "live": true }))
 }
 
 /// The refusal of a method, with those that the path has (RFC 9110 §15.5.6).

@@ -13,7 +13,7 @@ use std::{
     os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     str::FromStr,
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -283,6 +283,8 @@ struct LastRead {
     /// The file's inode, length and time of change.
     version: Option<(u64, u64, i64, i64)>,
     tokens: Vec<KnownToken>,
+    /// Why there are none.
+    error: Option<String>,
 }
 
 impl LiveTokens {
@@ -291,22 +293,47 @@ impl LiveTokens {
     }
 
     /// The token with this hash, as the file has it now.
-    pub(crate) fn find(&self, hash: &TokenHash) -> Option<KnownToken> {
+    ///
+    /// # Errors
+    ///
+    /// [`UnreadableTokens`] if the file is gone or is not understood: then it admits nobody.
+    pub(crate) fn find(&self, hash: &TokenHash) -> Result<Option<KnownToken>, UnreadableTokens> {
+        let last = self.look();
+        match &last.error {
+            Some(_) => Err(UnreadableTokens),
+            None => Ok(last.tokens.iter().find(|token| token.hash == *hash).cloned()),
+        }
+    }
+
+    /// Why its tokens are not known, if they are not.
+    pub(crate) fn error(&self) -> Option<String> {
+        self.look().error.clone()
+    }
+
+    /// What was read last, after a look at whether the file has changed.
+    fn look(&self) -> MutexGuard<'_, LastRead> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.looked_at.is_none_or(|when| when.elapsed() >= BELIEVED_FOR) {
             let version = fs::metadata(self.file.path())
                 .ok()
                 .map(|found| (found.ino(), found.len(), found.mtime(), found.mtime_nsec()));
-            if version != last.version || version.is_none() {
-                // A file that cannot be read admits nobody.
-                last.tokens = self.file.read().unwrap_or_default();
+            if version != last.version || version.is_none() || last.error.is_some() {
+                let path = self.file.path().display();
+                (last.tokens, last.error) = match self.file.read() {
+                    Ok(tokens) => (tokens, None),
+                    Err(error) => (Vec::new(), Some(format!("{path}: {error}"))),
+                };
                 last.version = version;
             }
             last.looked_at = Some(Instant::now());
         }
-        last.tokens.iter().find(|token| token.hash == *hash).cloned()
+        last
     }
 }
+
+/// The file of tokens cannot be read now.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct UnreadableTokens;
 
 #[cfg(test)]
 mod tests {
@@ -348,11 +375,15 @@ mod tests {
             assert_eq!(refused.kind(), io::ErrorKind::InvalidInput, "{bad}");
         }
         let live = LiveTokens::new(file.clone());
-        assert_eq!(live.find(&TokenHash::of(&token)).map(|it| it.name), Some("ops".to_owned()));
-        assert_eq!(live.find(&TokenHash::of("gwt_0")), None);
+        let found = live.find(&TokenHash::of(&token)).unwrap();
+        assert_eq!(found.map(|it| it.name), Some("ops".to_owned()));
+        assert_eq!(live.find(&TokenHash::of("gwt_0")), Ok(None));
         assert!(file.remove("ops").unwrap() && !file.remove("ops").unwrap());
-        assert_eq!(LiveTokens::new(file.clone()).find(&TokenHash::of(&token)), None);
+        assert_eq!(LiveTokens::new(file.clone()).find(&TokenHash::of(&token)), Ok(None));
         fs::remove_file(file.path()).unwrap();
+        let gone = LiveTokens::new(file);
+        assert_eq!(gone.find(&TokenHash::of(&token)), Err(UnreadableTokens));
+        assert!(gone.error().unwrap().contains("No such file"), "{:?}", gone.error());
     }
 
     #[test]

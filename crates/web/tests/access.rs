@@ -215,6 +215,54 @@ fn neither_token_nor_session_is_in_events_metrics_or_status() {
     assert!(events.contains("viewer begins a session as viewer"), "{events}");
 }
 
+/// A file of tokens that is gone or is nonsense is not the callers' fault: they are told so, and the
+/// operator is told why.
+#[test]
+fn an_unreadable_file_of_tokens_is_told_and_admits_nobody() {
+    let folder = Folder::new();
+    let (served, _, tokens) = with_tokens(&folder);
+    let cookie = session(&served, &tokens[1]);
+    let (file, kept) = (folder.path("tokens"), folder.path("kept"));
+    fs::rename(&file, &kept).unwrap();
+    let until = |expected: u16| {
+        let began = Instant::now();
+        while served.get("/api/v1/status", &cookie).0 != expected {
+            assert!(began.elapsed() < common::DEADLINE, "not {expected}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    until(503);
+    let body = format!("{{\"token\":\"{}\"}}", tokens[0]);
+    assert_eq!(send(&served, "POST /api/v1/session", IN_JSON, &body).0, 503);
+    for token in [&tokens[2], "gwt_x"] {
+        let (status, _, body) = served.get("/api/v1/status", &bearer(token));
+        assert!(status == 503 && body.contains("tokens") && !body.contains(&file), "{body}");
+    }
+    assert_eq!(served.get("/api/v1/status", "").0, 401, "without a token");
+    assert_eq!(served.get("/livez", &bearer(&tokens[0])).0, 200, "the process runs");
+    let word = || {
+        let status = serde_json::to_value(served.gateway.status().unwrap()).unwrap();
+        status["parts"].to_string()
+    };
+    assert!(word().contains("tokens_unreadable") && word().contains(&file), "{}", word());
+    assert_eq!(served.counter("tokens_refused"), 0, "none of them was wrong");
+    fs::write(&file, "root:x:0:0").unwrap();
+    std::thread::sleep(Duration::from_millis(1100));
+    until(503);
+    assert!(word().contains("line 1 is no token"), "{}", word());
+    fs::rename(&kept, &file).unwrap();
+    until(200);
+    assert!(!word().contains("tokens_unreadable"), "{}", word());
+}
+
+#[test]
+fn two_fields_authorization_are_refused() {
+    let folder = Folder::new();
+    let (served, _, tokens) = with_tokens(&folder);
+    let fields = format!("{}{}", bearer(&tokens[0]), bearer(&tokens[2]));
+    assert_eq!(served.get("/api/v1/status", &fields).0, 400);
+}
+
 /// Certificates for the test: an authority, the server's, and clients' with these names.
 fn certificates(folder: &Folder, clients: &[(&str, Option<&str>)]) {
     let key = || KeyPair::generate().unwrap();
@@ -309,12 +357,15 @@ fn a_certificate_gives_the_role_that_it_names() {
     for (client, fields, expected) in [
         (Some("operator"), String::new(), 2),
         (Some("nobody"), String::new(), 1),
-        (Some("strange"), String::new(), 1),
         (None, String::new(), 0),
         (None, bearer(&token), 3),
         (Some("nobody"), bearer(&token), 3),
     ] {
         assert_eq!(over_tls(&served, &folder, client, &fields), Some(expected), "{client:?}");
+    }
+    // A role that there is not is refused, also with a token.
+    for fields in [String::new(), bearer(&token)] {
+        assert_eq!(over_tls(&served, &folder, Some("strange"), &fields), None);
     }
     // Another authority's certificate.
     let stranger = Folder::new();

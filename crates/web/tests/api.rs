@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 use std::{
     fs,
     net::SocketAddr,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
     sync::atomic::{AtomicU32, Ordering},
 };
@@ -45,14 +45,20 @@ struct Started {
 
 impl Started {
     fn new() -> Self {
+        Self::with("", Path::to_owned)
+    }
+
+    /// One whose service entity has these further keys, started with what `place` says of its file.
+    fn with(keys: &str, place: fn(&Path) -> PathBuf) -> Self {
         let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
         let name = format!("gw-web-api-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         fs::create_dir_all(&folder).unwrap();
         let file = folder.join("gateway.toml");
         let port = free_port();
-        let text =
-            format!("{DESCRIPTION}[web]\nlisten = \"127.0.0.1:{port}\"\ntokens = \"tokens\"\n");
+        let text = format!(
+            "{DESCRIPTION}{keys}[web]\nlisten = \"127.0.0.1:{port}\"\ntokens = \"tokens\"\n"
+        );
         fs::write(&file, &text).unwrap();
         let tokens = TokenFile::new(folder.join("tokens"));
         let tokens = AccessRole::ALL.map(|role| tokens.add(role, role.name()).unwrap());
@@ -61,7 +67,7 @@ impl Started {
         let socket = folder.join("gateway.sock");
         let options = StartOptions {
             seed: 1,
-            file: Some(file.to_string_lossy().into_owned()),
+            file: Some(place(&file).to_string_lossy().into_owned()),
             last_good: Some(folder.join("last-good.toml")),
             fallback: None,
             socket: Some(socket.clone()),
@@ -299,6 +305,92 @@ fn operators_return_to_a_description_in_the_history_that_they_have_seen() {
     assert_eq!(events.iter().filter(by).count(), 2, "each that was seen is in the log: {events:?}");
 }
 
+/// Values of a description are for administrators: also those of one that is refused.
+#[test]
+fn a_refused_description_is_not_quoted_to_operators() {
+    let started = Started::new();
+    let reload = |role| started.post(role, "/api/v1/reload", "If-Match: *\r\n", "");
+    let wrong = "mqtt = \"mqtt:/userSECRET07:pwSECRET08@broker\"\n";
+    fs::write(&started.file, format!("{DESCRIPTION}{wrong}")).unwrap();
+    let (status, _, body) = reload(AccessRole::Operator);
+    let refused: Value = serde_json::from_str(&body).unwrap();
+    let finding = &refused["findings"][0];
+    assert_eq!((status, &finding["line"], &finding["column"]), (422, &4.into(), &8.into()));
+    assert!(
+        finding["code"].as_str().unwrap().starts_with("GW") && !body.contains("SECRET"),
+        "{body}"
+    );
+    // One that only a restart would take.
+    let other = "mqtt = \"mqtt://userSECRET07:pwSECRET08@127.0.0.1\"\nadmin = \"CSECRET\"\n";
+    fs::write(&started.file, format!("{DESCRIPTION}{other}[web]\n")).unwrap();
+    let (status, _, body) = reload(AccessRole::Operator);
+    assert!(status == 409 && !body.contains("SECRET"), "{body}");
+    let (_, _, seen) = started.get(AccessRole::Viewer, "/api/v1/events");
+    let seen = seen.to_string();
+    assert!(seen.contains("reload-refused") && !seen.contains("SECRET"), "{seen}");
+    fs::write(&started.file, format!("{DESCRIPTION}{wrong}")).unwrap();
+    assert!(reload(AccessRole::Admin).2.contains("SECRET"), "an administrator may see it");
+}
+
+/// Who reads values is in the event log, and in the audit log in each entry of the gateway's own.
+#[test]
+fn each_read_of_values_names_its_reader() {
+    let started = Started::with("store = \"cse.db\"\naudit = true\n", Path::to_owned);
+    with_a_reading(&started);
+    let latest = "/api/v1/resources?at=/gw/phd-1/pulse-rate&latest=2";
+    for _ in 0..3 {
+        assert_eq!(started.get(AccessRole::Operator, latest).0, 200);
+    }
+    let reading = "/api/v1/resources?at=/gw/phd-1/pulse-rate/r2&depth=0";
+    assert_eq!(started.get(AccessRole::Admin, reading).0, 200);
+    assert_eq!(started.get(AccessRole::Viewer, reading).0, 200, "names are no values");
+    let (_, _, events) = started.get(AccessRole::Viewer, "/api/v1/events");
+    let events = events["events"].as_array().unwrap();
+    let read = |event: &&Value| event["kind"] == "web-read";
+    let told: Vec<_> = (events.iter().filter(read))
+        .map(|event| (&event["fields"]["by"], &event["fields"]["address"], &event["text"]))
+        .collect();
+    let local = json!("127.0.0.1");
+    assert_eq!(told.len(), 2, "the same is told once a minute: {told:?}");
+    assert_eq!((told[0].0, told[0].1), (&json!("operator"), &local));
+    assert_eq!((told[1].0, told[1].1), (&json!("admin"), &local));
+    assert!(told[0].2.as_str().unwrap().contains("/gw/phd-1/pulse-rate"), "{told:?}");
+    let entries = gatewright_store::last_entries(&started.folder.join("cse.db"), 100).unwrap();
+    let by = |who: &str| {
+        let fields = entries.iter().filter_map(|entry| entry.fields.as_ref());
+        fields.filter(|it| it["by"] == who && it["ip"] == "127.0.0.1").count()
+    };
+    // The container and its readings, three times; a reading.
+    assert_eq!(
+        [by("web operator operator"), by("web admin admin"), by("web viewer viewer")],
+        [6, 1, 1]
+    );
+}
+
+/// A description of several files is reloaded as `gatewright reload` does it.
+#[test]
+fn a_folder_is_reloaded_with_its_further_files() {
+    let started = Started::with("", |file| file.parent().unwrap().to_owned());
+    let reload = || started.post(AccessRole::Operator, "/api/v1/reload", "If-Match: *\r\n", "");
+    let further = started.folder.join("conf.d");
+    fs::create_dir(&further).unwrap();
+    fs::write(further.join("10.toml"), "[log]\nlevel = \"warning\"\n").unwrap();
+    let (_, _, seen) = started.get(AccessRole::Admin, "/api/v1/config");
+    assert_eq!(seen["differences"][0]["what"], "[log] level");
+    let (status, _, body) = reload();
+    assert_eq!(status, 200, "{body}");
+    for (text, line) in [("[log]\nlevel = 7\n", 2), ("# no table\ntokens = \"x\"\n", 2)] {
+        fs::write(further.join("10.toml"), text).unwrap();
+        let (status, _, body) = reload();
+        let refused: Value = serde_json::from_str(&body).unwrap();
+        let findings = refused["findings"].as_array().unwrap();
+        let is_here = |it: &&Value| {
+            it["file"].as_str().unwrap().ends_with("conf.d/10.toml") && it["line"] == line
+        };
+        assert!(status == 422 && findings.iter().any(|it| is_here(&it)), "{body}");
+    }
+}
+
 /// The request for the reload comes by the listener that the reload ends.
 #[test]
 fn a_reload_may_end_the_listener_that_it_came_by() {
@@ -316,6 +408,8 @@ fn a_trace_is_for_operators_and_ends() {
     for bad in ["", "{\"count\":0}", "{\"count\":17}", "{\"seconds\":61}", "{\"frame\":\"00\"}"] {
         assert_eq!(trace(AccessRole::Operator, bad).0, 400, "{bad}");
     }
+    let missing = trace(AccessRole::Operator, "{\"which\":{\"link\":\"none\"}}");
+    assert!(missing.0 == 404 && missing.2.contains("none"), "{}", missing.2);
     let position = "{\"position\":\"gateway:none/handler\",\"seconds\":0.1}";
     let (status, head, body) = trace(AccessRole::Operator, position);
     assert!(status == 200 && head.contains("content-type: text/event-stream"), "{head}");

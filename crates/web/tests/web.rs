@@ -116,6 +116,24 @@ fn hostile_requests_are_refused_each_by_its_cause() {
     assert_eq!(status, 200, "others are served as before");
 }
 
+/// A link in another site's page leads to the page, and to nothing else.
+#[test]
+fn a_link_of_another_site_leads_to_the_page() {
+    let served = serve();
+    let link =
+        "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document\r\n";
+    let frame = link.replace("document", "iframe");
+    for (path, fields, expected) in [
+        ("/", link, 200),
+        ("/", &frame, 403),
+        ("/api/v1/status", link, 403),
+        ("/metrics", link, 403),
+        ("/nothing", link, 403),
+    ] {
+        assert_eq!(served.get(path, fields).0, expected, "{path} {fields}");
+    }
+}
+
 #[test]
 fn an_answer_405_says_what_is_allowed() {
     let served = serve();

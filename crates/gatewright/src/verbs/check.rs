@@ -7,7 +7,7 @@ use gatewright_diagnostic::{Finding, SourceId, has_errors};
 use serde::Serialize;
 use std::fmt;
 
-pub(super) const JSON: &str = "{ok, files: [{file, ok, gateway: {name, links, routes, attachments, udp_gateways, tcp_proxies, programs, devices, cse, restart}, \
+pub(super) const JSON: &str = "{ok, files: [{file, ok, gateway: {name, links, routes, attachments, udp_gateways, tcp_proxies, programs, devices, cse, web, restart}, \
      findings: [{code, severity, message, label, place, related, notes, \
      help, fix}]}]}; a place is {file, line, column, \
      end_line, end_column}; gateway is null if the file is refused";
@@ -52,6 +52,8 @@ struct DescribedGateway {
     devices: bool,
     /// Whether it has a service entity.
     cse: bool,
+    /// Whether it has a web interface.
+    web: bool,
     /// Its keys that only a restarted gateway takes.
     restart: Vec<String>,
 }
@@ -71,6 +73,7 @@ impl DescribedGateway {
             programs: config.programs.len(),
             devices: config.devices.is_some(),
             cse: config.cse.is_some(),
+            web: config.web.is_some(),
             restart: fixed_keys_of(text),
         }
     }
@@ -90,7 +93,9 @@ impl fmt::Display for DescribedGateway {
         for (count, what) in parts.into_iter().filter(|&(count, _)| count > 0) {
             write!(f, ", {count} {what}{}", if count == 1 { "" } else { "s" })?;
         }
-        for (_, what) in [(self.devices, "devices"), (self.cse, "a CSE")].iter().filter(|it| it.0) {
+        let further =
+            [(self.devices, "devices"), (self.cse, "a CSE"), (self.web, "a web interface")];
+        for (_, what) in further.iter().filter(|it| it.0) {
             write!(f, ", {what}")?;
         }
         if self.devices || self.cse {

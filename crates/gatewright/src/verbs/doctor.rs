@@ -2,9 +2,11 @@
 
 use crate::{description::Description, exit::Exit, face::Face};
 use anyhow::Result;
+use gatewright_config::Config;
 use gatewright_gateway::doctor::{CheckState, SystemCheck, checks};
+use gatewright_web::tokens::TokenFile;
 use serde_json::json;
-use std::fmt::Write;
+use std::{fmt::Write, io::ErrorKind};
 
 pub(super) const JSON: &str = "{ok, file, checks: [{subject, name, state, found, advice}]}, state being good, limited or missing";
 
@@ -33,11 +35,31 @@ impl Doctor {
                 Some(config)
             }
         };
-        let checks = checks(config.as_ref());
+        let mut checks = checks(config.as_ref());
+        checks.extend(config.as_ref().and_then(tokens));
         let ok = checks.iter().all(|check| check.state != CheckState::Missing);
         face.answer(&json!({ "ok": ok, "file": self.file, "checks": checks }), || text(&checks))?;
         Ok(if ok { Exit::Success } else { Exit::Negative })
     }
+}
+
+/// The file of tokens of `[web]`, if the description has one.
+fn tokens(config: &Config) -> Option<SystemCheck> {
+    let file = config.web.as_ref()?.tokens.as_ref()?;
+    let (state, found, advice) = match TokenFile::new(file).read() {
+        Ok(tokens) => (CheckState::Good, format!("{} in {file}", tokens.len()), None),
+        Err(error) => {
+            let advice = "nobody is admitted: `gatewright web token add` makes a token and its file; \
+                          one that is not understood is moved away first";
+            let state = match error.kind() {
+                // The first token makes it.
+                ErrorKind::NotFound => CheckState::Limited,
+                _ => CheckState::Missing,
+            };
+            (state, format!("{file}: {error}"), Some(advice.to_owned()))
+        }
+    };
+    Some(SystemCheck { subject: "web", name: "tokens".to_owned(), state, found, advice })
 }
 
 /// A line for each thing, and one for what to do about it.

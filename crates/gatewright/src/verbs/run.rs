@@ -14,7 +14,7 @@ use crate::{
 };
 use anyhow::{Context, Result};
 use choice::Choice;
-use gatewright_config::{Config, LogFormat, LogLevel};
+use gatewright_config::{Config, LogFormat, LogLevel, redacted, without_values};
 use gatewright_descriptors::require;
 use gatewright_diagnostic::{Diagnostic, Severity, SourceId};
 use gatewright_gateway::{
@@ -142,7 +142,9 @@ impl Run {
         let of_description =
             matches!(refused, StartError::Run(_) | StartError::Service(_) | StartError::Program(_));
         if of_description && choice.fallback.is_none() {
-            let (path, why) = (self.last_good.as_deref(), refused.to_string());
+            // Status and events have it: no value of the description is in it.
+            let why = without_values(&refused.to_string(), &redacted(choice.text()).removed);
+            let path = self.last_good.as_deref();
             let other = Choice::last_good(&self.file, path, why, face);
             if let Some(other) = other.filter(|other| other.text() != choice.text()) {
                 let web = WebPart::default();

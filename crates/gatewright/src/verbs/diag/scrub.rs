@@ -1,12 +1,9 @@
 //! Removes values from texts, and replaces devices' identities by numbers.
 
+use gatewright_config::without_values;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What stands in place of a value.
-const REMOVED: &str = gatewright_config::REMOVED;
-/// Octets below which a value is not searched for: `on` would be found in every word.
-const SEARCHED_MIN: usize = 4;
 /// Hexadecimal digits of an EUI-64, by which devices are identified.
 const IDENTITY_LEN: usize = 16;
 
@@ -30,17 +27,7 @@ impl Scrubber {
 
     /// A text without them.
     pub(super) fn text(&mut self, text: &str) -> String {
-        let mut text = text.to_owned();
-        // Longer ones first: a value may be a part of another.
-        let mut values: Vec<_> =
-            self.values.iter().filter(|value| value.len() >= SEARCHED_MIN).collect();
-        values.sort_by_key(|value| std::cmp::Reverse(value.len()));
-        for value in values {
-            if text.contains(value.as_str()) {
-                text = text.replace(value.as_str(), REMOVED);
-            }
-        }
-        self.renamed(&text)
+        self.renamed(&without_values(text, &self.values))
     }
 
     /// Data whose texts and names are without them.

@@ -40,8 +40,12 @@
 //! | `{"do":"add-route","to":"default","via":"192.0.2.9"}` | `{"routes":[…]}`, the one |
 //! | `{"do":"remove-route","to":"default"}` | `{"routes":[…]}`, those that were removed |
 
+mod roll_back;
+
 pub use crate::clients::RequestLines;
 pub use crate::status::{AttachedAnswer, StatusAnswer, UdpGatewayAnswer, status};
+pub use roll_back::KeptDescription;
+
 use crate::{
     CaptureRequest, DescriptionCause, Gateway, MessageTraceRequest, ReloadError, TraceRequest,
     capture::{LOOK, Live, has_closed},
@@ -50,7 +54,6 @@ use crate::{
     events::EventReader,
     gateway::about,
     listener::ListenerThread,
-    roll_back,
     socket_path::{SocketPath, bind, end_upgrade, is_upgrading},
     status::metrics,
     trace,

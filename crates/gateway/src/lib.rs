@@ -33,7 +33,6 @@ pub mod recorded_test;
 mod recorder;
 mod reload;
 mod report_forwarder;
-mod roll_back;
 mod settings;
 pub mod socket_path;
 mod stack_network;
@@ -64,7 +63,6 @@ pub use programs::{
     ProgramError, beside, import, open_text, post, read_file, read_text, strangers,
 };
 pub use reload::ReloadError;
-pub use roll_back::KeptDescription;
 pub use settings::ProgramSettings;
 pub use stack_network::{StackDatagrams, StackNetwork, StackPoller, stack_findings};
 pub use tcp_proxy::{ConnectionTarget, TcpProxy, TcpProxyCounters, TcpProxySetup};

@@ -27,17 +27,17 @@ enum ConfigVerb {
     /// Lists kept descriptions with time and cause, the oldest first.
     History,
     /// Prints the text of a kept description.
-    Show(Kept),
+    Show(KeptNumber),
     /// Lists what a return to a kept description would change.
-    Diff(Kept),
+    Diff(KeptNumber),
     /// Returns to a kept description, completely or not at all, as a reload does.
     ///
     /// The next reload or start takes the description's file again.
-    Rollback(Kept),
+    Rollback(KeptNumber),
 }
 
 #[derive(Clone, Copy, Debug, clap::Args)]
-struct Kept {
+struct KeptNumber {
     /// Its number, as `history` lists it.
     #[arg(value_name = "NUMBER")]
     number: u64,
@@ -50,17 +50,17 @@ impl Config {
             ConfigVerb::History => {
                 which.tell_list(face, &ControlRequest::DescriptionHistory, "kept", kept)
             }
-            ConfigVerb::Show(Kept { number }) => {
+            ConfigVerb::Show(KeptNumber { number }) => {
                 let answer = which.ask(&ControlRequest::KeptDescription { number })?;
                 face.answer(&answer, || word(&answer, "text").to_owned())?;
                 Ok(Exit::Success)
             }
-            ConfigVerb::Diff(Kept { number }) => {
+            ConfigVerb::Diff(KeptNumber { number }) => {
                 let answer = which.ask(&ControlRequest::KeptDifferences { number })?;
                 face.answer(&answer, || changes(&answer, "what runs is as it says"))?;
                 Ok(Exit::Success)
             }
-            ConfigVerb::Rollback(Kept { number }) => {
+            ConfigVerb::Rollback(KeptNumber { number }) => {
                 let answer = which.ask(&ControlRequest::RollBack { number })?;
                 face.answer(&answer, || changes(&answer, "nothing is changed"))?;
                 face.note("the description's file is not changed: a reload takes it again");

@@ -324,6 +324,8 @@ mod tests {
                 (other, _) => panic!("{list}: {other:?}"),
             }
         }
-        [key, members].map(|file| fs::remove_file(file).unwrap());
+        for file in [key, members] {
+            fs::remove_file(file).unwrap();
+        }
     }
 }

@@ -155,6 +155,9 @@ impl Key {
 pub(crate) const LINKS_MAX: usize = 64;
 /// Maximum number of tables of one kind.
 const TABLES_MAX: usize = 4096;
+/// Maximum number of static routes in a text, whose length bounds them before; `routes_max` bounds those
+/// in force.
+const ROUTES_TEXT_MAX: usize = 65_536;
 /// Maximum number of static neighbours: half of the table of permanent ones, as commands set some.
 const NEIGHBOURS_SET_MAX: usize = 512;
 /// Minimum and maximum octets of a merged datagram (RFC 768, RFC 791 §3.1).
@@ -214,7 +217,7 @@ pub(crate) static ROOT: Table = Table {
         key("gateway", Shape::Table(&GATEWAY), "The gateway itself."),
         key("planes", Shape::Table(&PLANES), "What moves packets, and what controls it."),
         key("link", Shape::Named(&LINK, LINKS_MAX), "Links, by name."),
-        key("route", Shape::Many(&ROUTE, TABLES_MAX), "Static routes."),
+        key("route", Shape::Many(&ROUTE, ROUTES_TEXT_MAX), "Static routes."),
         key("neighbour", Shape::Many(&NEIGHBOUR, NEIGHBOURS_SET_MAX), "Static neighbours."),
         key("attach", Shape::Many(&ATTACH, TABLES_MAX), "Handlers at positions of the graph."),
         key("udp_gateway", Shape::Named(&UDP_GATEWAY, TABLES_MAX), "Relays of UDP datagrams."),

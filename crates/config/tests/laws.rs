@@ -7,7 +7,7 @@
     reason = "a test may fail loudly"
 )]
 
-use gatewright_config::{Device, Mode, TEMPLATES, TEXT_LEN_MAX, parse, schema};
+use gatewright_config::{Device, Mode, TEMPLATES, TEXT_LEN_MAX, codes, parse, schema};
 use gatewright_diagnostic::{SourceId, Sources};
 use proptest::prelude::*;
 use serde_json::Value;
@@ -107,6 +107,24 @@ fn a_neighbour_on_a_dynamic_link_is_believed() {
     let config = parse(SourceId::default(), text).config.unwrap();
     assert!(config.links[0].dhcp && config.links[0].autoconfigure);
     assert_eq!(config.routes[0].link.as_ref().unwrap().value, "wan");
+}
+
+/// As many routes as a text has room for are taken, and judged as few are.
+#[test]
+fn a_description_may_have_very_many_routes() {
+    const COUNT: usize = 16_000;
+    let route =
+        |net: &str, via: u8| format!("[[route]]\nto = \"{net}/24\"\nvia = \"192.0.2.{via}\"\n");
+    let routes = (0..COUNT).map(|at| route(&format!("10.{}.{}.0", at / 256, at % 256), 9));
+    let link = "[link.lan]\naddresses = [\"192.0.2.1/24\"]\n".to_owned();
+    let text: String = std::iter::once(link).chain(routes).collect();
+    let config = parse(SourceId::default(), &text).config.unwrap();
+    let last = config.routes.last().unwrap();
+    assert_eq!((config.routes.len(), last.to.to_string()), (COUNT, "10.62.127.0/24".to_owned()));
+    assert_eq!(last.link.as_ref().unwrap().value, "lan");
+    let text = text + &route("10.0.7.0", 8);
+    let told = parse(SourceId::default(), &text).diagnostics;
+    assert_eq!((told.len(), told[0].code), (1, &codes::ROUTE_TWICE));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use gatewright_config::{self as config, Attach, Config, Device, Link};
 use gatewright_packet::LinkAddress;
 use gatewright_part::Change;
+use std::collections::BTreeMap;
 
 /// Differences in a table that exists once, by key.
 pub(crate) fn by_key(old: &Config, new: &Config, table: &str) -> Vec<Change> {
@@ -66,8 +67,21 @@ fn lists<T: PartialEq>(
     name: impl Fn(&T) -> String,
     changes: &mut Vec<Change>,
 ) {
-    let gone = old.iter().filter(|item| !new.contains(item)).map(|item| (item, "removed"));
-    let come = new.iter().filter(|item| !old.contains(item)).map(|item| (item, "added"));
+    let by_name = |list: &'_ [T]| {
+        let mut named: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for (at, item) in list.iter().enumerate() {
+            named.entry(name(item)).or_default().push(at);
+        }
+        named
+    };
+    let (in_old, in_new) = (by_name(old), by_name(new));
+    // Equal items have equal names; a description may have very many routes.
+    let is_in = |list: &[T], named: &BTreeMap<String, Vec<usize>>, item: &T| {
+        let same = named.get(&name(item));
+        same.into_iter().flatten().any(|&at| list.get(at) == Some(item))
+    };
+    let gone = old.iter().filter(|item| !is_in(new, &in_new, item)).map(|item| (item, "removed"));
+    let come = new.iter().filter(|item| !is_in(old, &in_old, item)).map(|item| (item, "added"));
     changes.extend(gone.chain(come).map(|(item, how)| Change::new(name(item), how)));
 }
 

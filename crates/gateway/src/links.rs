@@ -16,6 +16,7 @@ use gatewright_planes::{
 use gatewright_stack::{Advertise, LinkTag, Route, VirtualLink, VlanTag};
 use gatewright_tables::Prefix;
 use std::{
+    collections::BTreeSet,
     fmt,
     net::IpAddr,
     path::{Path, PathBuf},
@@ -299,6 +300,7 @@ fn static_neighbours(config: &Config, names: &[String]) -> Vec<StaticNeighbour> 
 /// metric.
 fn static_routes(config: &Config, names: &[String]) -> Result<Vec<StaticRoute>, RunError> {
     let mut routes: Vec<StaticRoute> = Vec::new();
+    let mut known = BTreeSet::new();
     let mut described: Vec<_> = config.routes.iter().collect();
     described.sort_by_key(|route| route.metric);
     for route in described {
@@ -316,7 +318,7 @@ fn static_routes(config: &Config, names: &[String]) -> Result<Vec<StaticRoute>, 
         };
         // `check` has refused prefixes that are too long.
         let Ok(to) = to else { continue };
-        if routes.iter().all(|better| better.to != to) {
+        if known.insert(to) {
             routes.push(StaticRoute { to, route: kind });
         }
     }

@@ -30,6 +30,7 @@ use gatewright_tables::{
 };
 use learnt::Learnt;
 use std::{
+    collections::BTreeMap,
     fmt,
     sync::{Arc, atomic::AtomicBool},
 };
@@ -59,7 +60,7 @@ pub(crate) struct Control {
     link_mtus: Vec<(LinkIndex, u32)>,
     /// MTU limits from the description.
     pub(crate) mtu_caps: Vec<(LinkIndex, u32)>,
-    routes: Vec<(StaticRoute, Origin)>,
+    routes: BTreeMap<(RouteTo, Origin), Route>,
     /// Links that a command has taken down.
     closed: Vec<LinkIndex>,
     /// Forwarding in the drivers of links.
@@ -140,7 +141,7 @@ impl Drop for Prepared {
 
 impl Control {
     pub(crate) fn new(host: Host, plan: Plan, links: Vec<(String, LinkInfo)>) -> Self {
-        let (attached, routes) = (Vec::new(), Vec::new());
+        let (attached, routes) = (Vec::new(), BTreeMap::new());
         let (link_mtus, mtu_caps) = (Vec::new(), Vec::new());
         let (learnt, log) = (Learnt::default(), EventSink::default());
         let (closed, next_id, kernel, drivers) = (Vec::new(), 1, None, None);
@@ -361,7 +362,7 @@ impl Control {
         };
         let v4 = self.host.routes().filter(|(_, route)| by(route)).map(|(to, _)| RouteTo::V4(to));
         let v6 = self.host.routes6().filter(|(_, route)| by(route)).map(|(to, _)| RouteTo::V6(to));
-        let wanted = self.routes.iter().map(|(route, _)| route.to);
+        let wanted = self.routes.keys().map(|(to, _)| *to);
         let learnt = self.learnt.destinations();
         let all: Vec<RouteTo> = v4.chain(v6).chain(wanted).chain(learnt).collect();
         for to in all {
@@ -412,7 +413,7 @@ impl Control {
             self.forget(|thing| thing.link() == link && thing.is_advertised());
         }
         // A subnet that went with an address may be wanted for another reason.
-        let wanted: Vec<_> = self.routes.iter().map(|(route, _)| route.to).collect();
+        let wanted: Vec<_> = self.routes.keys().map(|(to, _)| *to).collect();
         wanted.into_iter().try_for_each(|to| self.settle(to))?;
         Ok(())
     }
@@ -437,7 +438,7 @@ impl Control {
             *name = come.map_or_else(String::new, |come| come.name.clone());
         }
         // Routes that only this link, or only others, could lead.
-        let wanted: Vec<_> = self.routes.iter().map(|(route, _)| route.to).collect();
+        let wanted: Vec<_> = self.routes.keys().map(|(to, _)| *to).collect();
         wanted.into_iter().try_for_each(|to| self.settle(to))
     }
 
@@ -446,11 +447,10 @@ impl Control {
         if self.kernel.is_some() {
             return "kernel";
         }
-        let wanted = self.routes.iter().filter(|(route, _)| route.to == to);
         if self.by_address(to).is_some() {
             return "address";
         }
-        match wanted.map(|(_, origin)| *origin).min() {
+        match self.wishes(to).next().map(|(origin, _)| origin) {
             Some(Origin::Command) => "command",
             Some(Origin::Configured) => "description",
             None if self.learnt(to).is_some() => "network",
@@ -464,18 +464,16 @@ impl Control {
         route: StaticRoute,
         origin: Origin,
     ) -> Result<(), HostError> {
-        self.routes.retain(|(other, by)| (other.to, *by) != (route.to, origin));
-        self.routes.push((route, origin));
+        self.routes.insert((route.to, origin), route.route);
         self.settle(route.to)
     }
 
     /// Removes the static route of `origin` for `to`; returns whether there was one.
     pub(crate) fn remove_static(&mut self, to: RouteTo, origin: Origin) -> bool {
-        let before = self.routes.len();
-        self.routes.retain(|(other, by)| (other.to, *by) != (to, origin));
+        let was_there = self.routes.remove(&(to, origin)).is_some();
         // Fewer routes always fit.
         let _fits = self.settle(to);
-        self.routes.len() < before
+        was_there
     }
 
     /// Installs the preferred route for `to` in the router.
@@ -505,9 +503,13 @@ impl Control {
     }
 
     fn by_wish(&self, to: RouteTo) -> Option<Route> {
-        let wanted = self.routes.iter().filter(|(route, _)| route.to == to);
-        let wanted = wanted.filter(|(route, _)| self.leads(route.route));
-        wanted.min_by_key(|(_, origin)| *origin).map(|(route, _)| route.route)
+        self.wishes(to).map(|(_, route)| route).find(|route| self.leads(*route))
+    }
+
+    /// The static routes for `to`, in the order of their precedence.
+    fn wishes(&self, to: RouteTo) -> impl Iterator<Item = (Origin, Route)> {
+        let all = (to, Origin::Command)..=(to, Origin::Configured);
+        self.routes.range(all).map(|((_, origin), route)| (*origin, *route))
     }
 
     fn learnt(&self, to: RouteTo) -> Option<Route> {

@@ -7,14 +7,14 @@ use crate::{
     control::Origin,
     error::PlanesError,
     planes::Planes,
-    setup::{LinkSetup, Setup, StaticRoute},
+    setup::{LinkSetup, RouteTo, Setup, StaticRoute},
     start::interface,
 };
 use gatewright_data::{DataError, Reopen};
 use gatewright_link::LinkInfo;
 use gatewright_packet::LinkIndex;
-use gatewright_stack::{HostError, Interface};
-use std::time::Duration;
+use gatewright_stack::{HostError, Interface, Route};
+use std::{collections::BTreeMap, time::Duration};
 
 /// Exchanged links and routes, with their previous state.
 #[derive(Debug)]
@@ -197,13 +197,15 @@ impl Planes {
                     _ => control.exchange_link(before.as_ref(), after.as_ref())?,
                 }
             }
-            for route in after.routes.iter().filter(|route| !before.routes.contains(route)) {
-                control.add_static(*route, Origin::Configured)?;
+            let of = |furnished: &Furnished| -> BTreeMap<RouteTo, Route> {
+                furnished.routes.iter().map(|route| (route.to, route.route)).collect()
+            };
+            let (before, after) = (of(before), of(after));
+            for (&to, &route) in after.iter().filter(|(to, route)| before.get(to) != Some(route)) {
+                control.add_static(StaticRoute { to, route }, Origin::Configured)?;
             }
-            for gone in &before.routes {
-                if after.routes.iter().all(|route| route.to != gone.to) {
-                    control.remove_static(gone.to, Origin::Configured);
-                }
+            for gone in before.keys().filter(|to| !after.contains_key(to)) {
+                control.remove_static(*gone, Origin::Configured);
             }
             Ok(())
         });

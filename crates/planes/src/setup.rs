@@ -260,7 +260,7 @@ impl LinkSetup {
 }
 
 /// The destinations of a static route.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum RouteTo {
     /// IPv4 destinations.
     V4(Prefix<Ipv4Addr>),

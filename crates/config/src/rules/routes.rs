@@ -7,6 +7,7 @@ use crate::shape::Findings;
 use crate::values::{Prefix, is_host_address, is_link_local};
 use crate::view::View;
 use gatewright_diagnostic::{Code, Diagnostic};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 pub(super) fn check(
@@ -16,12 +17,14 @@ pub(super) fn check(
     findings: &mut Findings,
 ) {
     let tables = root.tables("route");
+    let places = tables.iter().filter_map(|table| Some((table.text("to")?.span.start, *table)));
+    let tables: BTreeMap<_, _> = places.collect();
     let Config { links, routes, .. } = config;
     for route in routes.iter_mut() {
         if let Some(link) = &route.link {
             check_link(link, names, findings);
         }
-        let table = View::of_value(&tables, "to", route.to.span);
+        let table = tables.get(&route.to.span.start);
         if let Some(via) = route.via.clone() {
             check_via(route, &via, links, findings);
         } else if table.is_none_or(|table| table.key("via").is_none()) {
@@ -29,10 +32,10 @@ pub(super) fn check(
             check_direct(route, findings);
         }
     }
-    for (count, second) in routes.iter().enumerate() {
-        let same =
-            |first: &&Route| first.to.value == second.to.value && first.metric == second.metric;
-        if let Some(first) = routes.iter().take(count).find(same) {
+    let mut known = BTreeMap::new();
+    for second in &*routes {
+        let first = *known.entry((second.to.value, second.metric)).or_insert(second);
+        if !std::ptr::eq(first, second) {
             let message = format!("{} has two routes of metric {}", second.to.value, second.metric);
             twice(&codes::ROUTE_TWICE, (first.to.span, second.to.span), message, findings);
         }

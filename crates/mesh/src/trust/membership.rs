@@ -174,9 +174,9 @@ impl Membership {
         if self.shared.contains_key(&node) {
             return;
         }
-        let Some(secret) = curve::agree(&self.scalar, &curve::coordinate(&public.0)) else {
-            return;
-        };
+        let coordinate = curve::coordinate(&public.0);
+        let secret = coordinate.and_then(|coordinate| curve::agree(&self.scalar, &coordinate));
+        let Some(secret) = secret else { return };
         let (low, high) = (self.public.min(public), self.public.max(public));
         let key = Hmac::new(&secret).mac(&[AGREEMENT, &low.0, &high.0]);
         if self.shared.len() >= KNOWN_MAX {

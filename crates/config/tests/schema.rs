@@ -117,7 +117,10 @@ fn blocks(page: &str) -> Vec<String> {
     let tables = schema()["properties"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     let is_header = |line: &str| {
         let name = line.trim_start_matches('[').split(['.', ']']).next().unwrap_or_default();
-        line.starts_with('[') && tables.iter().any(|table| table == name)
+        // What a command says may begin with a table's name, too.
+        let rest = line.split_once(']').map_or("", |(_, rest)| rest.trim_start_matches(']'));
+        let is_alone = rest.trim().is_empty() || rest.trim_start().starts_with('#');
+        line.starts_with('[') && is_alone && tables.iter().any(|table| table == name)
     };
     let fenced = page.split("```").skip(1).step_by(2);
     let inside = fenced.filter_map(|block| Some(block.split_once('\n')?.1));

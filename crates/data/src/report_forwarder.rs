@@ -492,7 +492,7 @@ mod tests {
         let mut awaited = AwaitedAnswers::default();
         let (first, second) = (awaited.begin(7), awaited.begin(9));
         for drawn in 1..4096 {
-            assert_eq!(awaited.end(first ^ drawn * AWAITED_MAX), None, "another token");
+            assert_eq!(awaited.end(first ^ (drawn * AWAITED_MAX)), None, "another token");
         }
         assert_eq!((awaited.end(first), awaited.end(first)), (Some(7), None));
         assert_eq!(awaited.end(2), None, "no request has been there");

@@ -167,7 +167,9 @@ mod tests {
         let mut nodes: Vec<_> = (0..count).map(node).collect();
         for second in 1..8 {
             let now = Duration::from_secs(second);
-            nodes.iter_mut().for_each(|node| node.handle(now, MeshInput::Tick));
+            for node in &mut nodes {
+                node.handle(now, MeshInput::Tick);
+            }
             settle(&mut nodes, now);
         }
         nodes

@@ -26,6 +26,7 @@ use libtest_mimic::{Arguments, Trial};
 use shared::{
     Binding, Broker, PATIENCE, block_on, broker_program, public_container, use_container, wait_for,
 };
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 
@@ -319,6 +320,24 @@ async fn wait_for_its_entry(its_admin: &Client) {
     panic!("it does not know that it is registered");
 }
 
+/// Forwards connections to a port of this machine to another address, until the test ends.
+fn forward(port: u16, to: String) {
+    let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
+    let copy = |mut from: TcpStream, mut to: TcpStream| {
+        // Whoever ends, ends both.
+        let _ended = std::io::copy(&mut from, &mut to);
+        let _ended = to.shutdown(Shutdown::Write);
+    };
+    std::thread::spawn(move || {
+        for near in listener.incoming().flatten() {
+            let far = TcpStream::connect(&to).unwrap();
+            let (back, there) = (far.try_clone().unwrap(), near.try_clone().unwrap());
+            std::thread::spawn(move || copy(near, far));
+            std::thread::spawn(move || copy(back, there));
+        }
+    });
+}
+
 /// What was posted while the IN was not there yet arrives when it is.
 async fn letters_to_its_in(program: &Path) {
     let http = free_port();
@@ -347,8 +366,12 @@ async fn letters_to_its_in(program: &Path) {
     for accepted in waiting {
         assert_eq!(accepted.await.unwrap().status, Status::Accepted);
     }
-    let acme = Acme::start_at(program, ("IN", http), Binding::Http, "").await;
+    // It listens before it has its CSEBase, and answers 4.04 until then, which is an answer: the letters
+    // reach it only when it has started.
+    let acme = Acme::start(program, "IN", Binding::Http, "").await;
     let its_admin = Client::new(acme.url.as_str(), "CAdmin", "i");
+    wait_for(&its_admin, "cse-in").await;
+    forward(http, acme.url.trim_start_matches("http://").to_owned());
     // It remembers what it did not find, so it is asked only when everything has arrived.
     for _ in 0..PATIENCE.as_millis() / 100 {
         if mn.engine().counters().delivered == 5 {

@@ -1,13 +1,10 @@
 //! A delay experiment between machines: from TOML to a typed [`AgentExperiment`], or to findings.
 
-use crate::codes;
-use crate::experiment::{code_of, key_range};
-use gatewright_diagnostic::{Diagnostic, SourceId, Span};
+use crate::experiment::read_experiment;
+use gatewright_diagnostic::{Diagnostic, SourceId};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
-use std::ops::Range;
 use std::path::PathBuf;
-use toml::Spanned;
 
 /// An agent of the delay lab, on a machine of its own.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -95,24 +92,7 @@ pub fn parse_agent_experiment(
     source: SourceId,
     text: &str,
 ) -> Result<AgentExperiment, Vec<Diagnostic>> {
-    let span = |range: Range<usize>| Span::new(source, range.start, range.end);
-    if text.len() > crate::TEXT_LEN_MAX {
-        let message = format!("an experiment of more than {} octets", crate::TEXT_LEN_MAX);
-        return Err(vec![Diagnostic::error(&codes::TOO_MANY, span(0..0), message)]);
-    }
-    let experiment: Spanned<AgentExperiment> = toml::from_str(text).map_err(|error| {
-        let range = error.span().unwrap_or(0..0);
-        vec![Diagnostic::error(code_of(error.message()), span(range), error.message())]
-    })?;
-    let experiment = experiment.into_inner();
-    let findings: Vec<Diagnostic> = wrong_values(&experiment)
-        .into_iter()
-        .map(|(key, message)| {
-            let at = span(key_range(text, key));
-            Diagnostic::error(&codes::OUT_OF_RANGE, at, format!("`{key}`: {message}"))
-        })
-        .collect();
-    if findings.is_empty() { Ok(experiment) } else { Err(findings) }
+    read_experiment(source, text, wrong_values)
 }
 
 /// Keys whose values are out of range, each with what is needed.

@@ -2,7 +2,7 @@
 
 use crate::codes;
 use gatewright_diagnostic::{Code, Diagnostic, SourceId, Span};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 use toml::Spanned;
@@ -274,12 +274,22 @@ impl Experiment {
 ///
 /// Findings: the first about the form of the text, or all about its values.
 pub fn parse_experiment(source: SourceId, text: &str) -> Result<Experiment, Vec<Diagnostic>> {
+    read_experiment(source, text, wrong_values)
+}
+
+/// Reads an experiment of either kind; `wrong_values` tells its keys whose values are out of range, each
+/// with what is needed.
+pub(crate) fn read_experiment<T: DeserializeOwned>(
+    source: SourceId,
+    text: &str,
+    wrong_values: fn(&T) -> Vec<(&'static str, String)>,
+) -> Result<T, Vec<Diagnostic>> {
     let span = |range: Range<usize>| Span::new(source, range.start, range.end);
     if text.len() > crate::TEXT_LEN_MAX {
         let message = format!("an experiment of more than {} octets", crate::TEXT_LEN_MAX);
         return Err(vec![Diagnostic::error(&codes::TOO_MANY, span(0..0), message)]);
     }
-    let experiment: Spanned<Experiment> = toml::from_str(text).map_err(|error| {
+    let experiment: Spanned<T> = toml::from_str(text).map_err(|error| {
         let range = error.span().unwrap_or(0..0);
         vec![Diagnostic::error(code_of(error.message()), span(range), error.message())]
     })?;
@@ -329,7 +339,7 @@ fn wrong_values(experiment: &Experiment) -> Vec<(&'static str, String)> {
 }
 
 /// The code of an error of the deserialiser, by the beginning of its message.
-pub(crate) fn code_of(message: &str) -> &'static Code {
+fn code_of(message: &str) -> &'static Code {
     let known = [
         ("unknown field", &codes::UNKNOWN_KEY),
         ("unknown variant", &codes::NOT_A_CHOICE),
@@ -341,7 +351,7 @@ pub(crate) fn code_of(message: &str) -> &'static Code {
 }
 
 /// Where the first line with `key` has it; the beginning of the text if it stands nowhere.
-pub(crate) fn key_range(text: &str, key: &str) -> Range<usize> {
+fn key_range(text: &str, key: &str) -> Range<usize> {
     let mut at = 0;
     for line in text.split_inclusive('\n') {
         let bare = line.trim_start();

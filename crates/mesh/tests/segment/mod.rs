@@ -142,3 +142,15 @@ pub(crate) fn alive() -> Message<'static> {
         labels: &[],
     })
 }
+
+/// A message of the first node for the second is none for the third, nor from another address.
+pub(crate) fn judge_receivers(mut mesh: Segment) {
+    mesh.send(0, 1);
+    let is_for_second = |frame: &&Frame| frame.0 == 0 && frame.1 == Some(own_address(1));
+    let octets = mesh.recorded.iter().rev().find(is_for_second).unwrap().2.clone();
+    let before = [mesh.counters(1), mesh.counters(2)].map(|counters| counters.forged);
+    mesh.inject(2, own_address(0), &octets);
+    mesh.inject(1, address(STRANGER), &octets);
+    let after = [mesh.counters(1), mesh.counters(2)].map(|counters| counters.forged);
+    assert_eq!(after, before.map(|forged| forged + 1));
+}

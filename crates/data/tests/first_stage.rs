@@ -131,7 +131,10 @@ impl Random {
         let usual: u16 = if is_6 { 0x86dd } else { 0x0800 };
         let kind =
             if self.below(40) == 0 { self.one(&[0x0806, 0x0800, 0x86dd, 0x8100]) } else { usual };
-        [&to.0[..], &A.0.0, &kind.to_be_bytes(), &packet].concat()
+        // No station has the address of a group (IEEE 802.3 §3.2.3).
+        let groups = [MacAddress([0x01, 0, 0x5e, 0, 0, 1]), MacAddress::BROADCAST];
+        let from = if self.below(30) == 0 { self.one(&groups) } else { A.0 };
+        [&to.0[..], &from.0, &kind.to_be_bytes(), &packet].concat()
     }
 
     fn packet4(&mut self, payload: &[u8]) -> Vec<u8> {

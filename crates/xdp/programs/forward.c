@@ -449,6 +449,9 @@ SECTION("xdp") int forward(struct xdp_md *context)
     if (ethernet->macs[0] != mac[0] || ethernet->macs[1] != mac[1] || ethernet->macs[2] != mac[2])
         goto up;
     u32 looked_at = links[link].up;
+    reason = BAD_STATION;
+    if (((u8 *)ethernet->macs)[6] & 1)
+        goto up;
     reason = LOOKED_AT;
     if (ethernet->type == BE16(ETHERTYPE_IPV4)) {
         struct ipv4 *ip = (void *)(ethernet + 1);

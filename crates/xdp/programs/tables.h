@@ -20,6 +20,7 @@ enum reason {
     STALE,        /* the neighbour is stale: one packet goes up, so that the graph asks it */
     ELSEWHERE,    /* the egress link takes no frames from a driver */
     PARTIAL,      /* a transport checksum that is left to the device: the graph completes it */
+    BAD_STATION,  /* the source's link address is a group's (IEEE 802.3 §3.2.3) */
 };
 
 /* A link's constants: one program is loaded for each link. */

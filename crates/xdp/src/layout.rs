@@ -73,11 +73,13 @@ pub enum ForwardingReason {
     Elsewhere,
     /// The transport checksum is left to the device: the graph completes it.
     Partial,
+    /// The source's link address is a group's.
+    BadStation,
 }
 
 impl ForwardingReason {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Forwarded,
         Self::NotIp,
         Self::NotOurs,
@@ -95,6 +97,7 @@ impl ForwardingReason {
         Self::Stale,
         Self::Elsewhere,
         Self::Partial,
+        Self::BadStation,
     ];
 
     /// Its name in `status` and metrics.
@@ -117,6 +120,7 @@ impl ForwardingReason {
             Self::Stale => "stale",
             Self::Elsewhere => "elsewhere",
             Self::Partial => "partial",
+            Self::BadStation => "bad-station",
         }
     }
 }

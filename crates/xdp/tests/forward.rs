@@ -173,11 +173,14 @@ fn packets_are_forwarded() -> Result<(), Failed> {
 fn passed_frames(to: [u8; 4], to6: Ipv6Addr) -> Result<Vec<(ForwardingReason, Vec<u8>)>, Failed> {
     let mut not_ours = ipv4(to, |_| {});
     not_ours[5] ^= 1;
+    let mut of_group = ipv4(to, |_| {});
+    of_group[6] ^= 1;
     let mut wrong_sum = ipv4(to, |_| {});
     wrong_sum[30] ^= 1;
     Ok(vec![
         (ForwardingReason::NotIp, ethernet(0x0806, &[0; 46])),
         (ForwardingReason::NotOurs, not_ours),
+        (ForwardingReason::BadStation, of_group),
         (ForwardingReason::Malformed, wrong_sum),
         (ForwardingReason::Malformed, ipv4(to, |header| header[3] = 41)),
         (ForwardingReason::Malformed, ipv4(to, |header| header[0] = 0x44)),

@@ -107,6 +107,10 @@ impl Front {
                 self.first(Command::Neighbours(updates))?;
                 PendingAnswer::Ready(PortAnswer::Done)
             }
+            PortRequest::NeighboursUsed(used) => {
+                self.first(Command::NeighboursUsed(used))?;
+                PendingAnswer::Ready(PortAnswer::Done)
+            }
             PortRequest::LookAtNeighbours(forget) => {
                 let (answer, done) = channel();
                 self.first(Command::LookAtNeighbours(forget, answer))?;

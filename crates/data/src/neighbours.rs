@@ -195,7 +195,8 @@ impl Neighbourhood {
         }
     }
 
-    /// Asks whether a neighbour is still there, because another worker uses it and it is not fresh.
+    /// Asks whether a neighbour is still there, because another worker or a driver uses it and it is
+    /// not fresh.
     pub(crate) fn used(&self, link: LinkIndex, address: IpAddr, now: Duration) {
         if let Some(of) = self.caches.iter().find(|known| known.link == link) {
             let cache = if address.is_ipv4() { &of.v4 } else { &of.v6 };

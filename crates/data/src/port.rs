@@ -17,7 +17,7 @@ use gatewright_stack::{
     Attachment, AttachmentId, Handler, TraceStep, VirtualLink,
     builtin::{HostPart, Match, Rule, Verdict},
 };
-use std::{sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 /// The number of a request, which its answer bears.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -35,6 +35,9 @@ pub enum PortRequest {
     Discard(StageNumber),
     /// Take the kernel's neighbour updates. [`PortAnswer::Done`], at once.
     Neighbours(Vec<NeighbourUpdate>),
+    /// Ask neighbours whether they are still there: drivers have forwarded packets to them, and they
+    /// are not fresh. [`PortAnswer::Done`], at once.
+    NeighboursUsed(Vec<(LinkIndex, IpAddr)>),
     /// Forget neighbours, take newly set ones, and write down the known ones. [`PortAnswer::Done`].
     LookAtNeighbours(Option<Forget>),
     /// Report the counters of links, and whether they are up. [`PortAnswer::Links`].
@@ -70,7 +73,14 @@ pub enum PortRequest {
 impl PortRequest {
     /// Whether its answer says nothing ([`PortAnswer::Done`], at once), so that none is sent.
     pub(crate) const fn is_silent(&self) -> bool {
-        matches!(self, Self::Discard(_) | Self::DropPrepared | Self::Neighbours(_) | Self::EndTrace)
+        matches!(
+            self,
+            Self::Discard(_)
+                | Self::DropPrepared
+                | Self::Neighbours(_)
+                | Self::NeighboursUsed(_)
+                | Self::EndTrace
+        )
     }
 }
 

@@ -27,6 +27,7 @@ use nix::{
 };
 use std::{
     mem,
+    net::IpAddr,
     sync::mpsc::{Receiver, Sender, TryRecvError},
     time::Duration,
 };
@@ -44,6 +45,8 @@ pub(crate) enum Command {
     Swap(Swap, Sender<Swap>),
     /// Take the kernel's neighbour updates.
     Neighbours(Vec<NeighbourUpdate>),
+    /// Ask neighbours to which drivers have forwarded packets.
+    NeighboursUsed(Vec<(LinkIndex, IpAddr)>),
     /// Show the counters of links with those of the kernel, and report whether they are up.
     Links(Sender<Vec<ShareNow>>),
     /// Change how it waits.
@@ -368,6 +371,11 @@ impl Worker {
             Ok(Command::Neighbours(updates)) => {
                 for update in updates {
                     self.neighbours.learn(&update, now);
+                }
+            }
+            Ok(Command::NeighboursUsed(used)) => {
+                for (link, address) in used {
+                    self.neighbours.used(link, address, now);
                 }
             }
             Ok(Command::Links(back)) => {

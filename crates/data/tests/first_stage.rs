@@ -247,7 +247,6 @@ fn the_driver_forwards_as_the_graph_does() -> Result<(), Failed> {
         ForwardingReason::LookedAt,
         ForwardingReason::Unsettled,
         ForwardingReason::NoPort,
-        ForwardingReason::Stale,
         ForwardingReason::Elsewhere,
         ForwardingReason::Partial,
     ];

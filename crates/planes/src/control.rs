@@ -29,20 +29,7 @@ use gatewright_tables::{
     records::{self, Name},
 };
 use learnt::Learnt;
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::{Arc, atomic::AtomicBool},
-};
-
-/// What has happened to the data plane's process and is not yet acted upon.
-#[derive(Debug, Default)]
-pub(crate) struct ProcessNews {
-    /// It has died.
-    pub(crate) has_died: AtomicBool,
-    /// Another runs in its place, which knows no neighbours.
-    pub(crate) has_restarted: AtomicBool,
-}
+use std::{collections::BTreeMap, fmt};
 
 /// State that the control plane keeps about a gateway.
 pub(crate) struct Control {
@@ -68,7 +55,6 @@ pub(crate) struct Control {
     /// Whether all packets go to the graph until a wiring is committed: handlers that are not known
     /// here stand there.
     in_graph_until_wired: bool,
-    pub(crate) data_process: Arc<ProcessNews>,
 }
 
 /// A handler's id and its position.
@@ -160,7 +146,6 @@ impl Control {
             closed,
             drivers,
             in_graph_until_wired: false,
-            data_process: Arc::default(),
         }
     }
 

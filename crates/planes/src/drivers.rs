@@ -2,8 +2,9 @@
 //! the maps of `xdp`.
 //!
 //! Routes follow the host's at each change ([`RouteFollower`]). Interfaces, next hops and what goes
-//! up are compared with what was published last. Neighbours are those of the worker's table: a stale
-//! one stays, but one packet for it goes to the graph, which asks the neighbour as ever.
+//! up are compared with what was published last. Neighbours are those of the worker's table. A stale
+//! one stays; drivers note that they have used it, and the graph then asks the neighbour as ever. No
+//! packet goes to the graph for that: it would be lost while no data plane is there.
 
 mod tables;
 
@@ -41,8 +42,8 @@ const GROUPS: u16 = 8192;
 /// IPv6 routes that the maps hold; beyond that, IPv6 goes to the graph.
 const ROUTES6_MAX: u32 = 131_072;
 
-/// Interval at which interfaces are asked whether they take redirected frames, and stale neighbours
-/// are asked for again.
+/// Interval at which interfaces are asked whether they take redirected frames, and at which it is
+/// looked which stale neighbours drivers have used.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// The families of packets, as bits are set for them.
@@ -80,8 +81,7 @@ pub(crate) struct Drivers {
     /// The links whose packets are traced; `None` for all.
     traced: Vec<Option<LinkIndex>>,
     look_due: Instant,
-    /// Whether packets for stale neighbours go to the graph, which asks them.
-    asks: bool,
+    use_due: Instant,
 }
 
 /// Packets and octets in a link's driver, by outcome.
@@ -139,7 +139,7 @@ impl Drivers {
                 ports: Vec::new(),
                 traced: Vec::new(),
                 look_due: now,
-                asks: true,
+                use_due: now,
             })
         })
     }
@@ -247,26 +247,17 @@ impl Drivers {
             self.tables().set_ports(&self.ports, &ports);
             self.ports = ports;
         }
-        let mut tables = self.tables();
-        tables.settle();
-        if self.asks {
-            tables.ask_stale(now);
-        }
-        drop(tables);
+        self.tables().settle();
         differs
     }
 
-    /// Sends one packet for each neighbour to the graph, which does not know them and resolves them
-    /// anew; the others go on by the addresses of before.
-    pub(crate) fn ask_all(&mut self, now: Instant) {
-        self.asks = true;
-        self.tables().ask_all(now);
-    }
-
-    /// Sends no packet for a neighbour to the graph until [`Self::ask_all`]: its process has died.
-    pub(crate) fn ask_none(&mut self) {
-        self.asks = false;
-        self.tables().ask_none();
+    /// The stale neighbours to which drivers have forwarded packets, for the graph to ask them.
+    pub(crate) fn take_used(&mut self, now: Instant) -> Vec<(LinkIndex, IpAddr)> {
+        if now < self.use_due {
+            return Vec::new();
+        }
+        self.use_due = now + LOOK_EVERY;
+        self.tables().take_used()
     }
 
     /// Looks at the interfaces anew at the next occasion: links were opened.
@@ -275,18 +266,13 @@ impl Drivers {
     }
 
     /// Publishes a neighbour's record; none if it is gone.
-    pub(crate) fn follow_neighbour(
-        &self,
-        key: NeighbourKey,
-        record: Option<Neighbour>,
-        now: Instant,
-    ) {
-        self.tables().follow_neighbour(key, record, now);
+    pub(crate) fn follow_neighbour(&self, key: NeighbourKey, record: Option<Neighbour>) {
+        self.tables().follow_neighbour(key, record);
     }
 
     /// Publishes all of the worker's neighbours.
-    pub(crate) fn follow_neighbours(&self, all: &Map<NeighbourKey, Neighbour>, now: Instant) {
-        self.tables().follow_neighbours(all, now);
+    pub(crate) fn follow_neighbours(&self, all: &Map<NeighbourKey, Neighbour>) {
+        self.tables().follow_neighbours(all);
     }
 
     /// Why redirected frames do not leave by a link, in words for the operator; empty if they do.

@@ -111,9 +111,10 @@ impl Planes {
         }
         let control = Arc::new(Mutex::new(control));
         let (listening, listener_waker) = (Arc::clone(&control), events.waker().clone());
+        let port = plane.port();
         let listener = std::thread::Builder::new()
             .name("control".to_owned())
-            .spawn(move || listen(&listening, events))
+            .spawn(move || listen(&listening, &port, events))
             .map_err(|source| DataError::System { action: "start a thread", source })?;
         let follow = |news| Follower::start(news, Arc::clone(&control), plane.waker());
         let follower = news.map(follow).transpose()?;
@@ -534,7 +535,7 @@ impl Drop for Planes {
 }
 
 /// Acts upon events from the network until it is stopped.
-fn listen(control: &Mutex<Control>, mut events: EventQueue) {
+fn listen(control: &Mutex<Control>, port: &PlanePort, mut events: EventQueue) {
     let mut lost = events.lost();
     loop {
         let event = events.next(EXPIRY_EVERY);
@@ -550,10 +551,16 @@ fn listen(control: &Mutex<Control>, mut events: EventQueue) {
         if more > 0 {
             lost += more;
             control.log.log(events_lost(more));
-            control.follow_all_neighbours(now);
+            control.follow_all_neighbours();
         }
         control.expire(now);
         control.look_at_drivers(now);
+        let used = control.take_used_neighbours(now);
+        drop(control);
+        if !used.is_empty() {
+            // A data plane that is dead or busy is told again, as long as they are used.
+            let _not_now = port.submit(PortRequest::NeighboursUsed(used));
+        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! Start of a gateway with a data-plane process, or adoption of a running one.
 
 use crate::{
-    control::ProcessNews,
     error::PlanesError,
     release_start_pages,
     setup::{ProcessSetup, Setup},
@@ -15,10 +14,7 @@ use gatewright_link::{Division, ForwardingMaps, LinkInfo};
 use gatewright_packet::LinkIndex;
 use gatewright_part::{EventSink, LogEvent, LogLevel};
 use gatewright_stack::{AttachmentId, Host};
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 /// Maximum time to open a link on another device.
 const REOPENED_WITHIN: Duration = Duration::from_mins(1);
@@ -60,16 +56,15 @@ pub(crate) fn begin(
         return adopt(found, command, data, log);
     }
     let mut host = Host::shared(setup.routes_max, seeds(setup.seed))?;
-    let news = Arc::default();
-    let watch = watch(log.clone(), Arc::clone(&news));
+    let watch = watch(log.clone());
     let started = DataProcess::start(command, data, (&mut host, division), watch)?;
-    Ok(begun(started, host, (None, news), log))
+    Ok(begun(started, host, None, log))
 }
 
 fn begun(
     started: ProcessStarted,
     host: Host,
-    (adopted, data_process): (Option<AttachmentId>, Arc<ProcessNews>),
+    adopted: Option<AttachmentId>,
     log: &EventSink,
 ) -> Begun {
     let ProcessStarted { process, plan, sockets, links, events, all_files } = started;
@@ -78,7 +73,7 @@ fn begun(
         log.log(event(LogLevel::Warning, "data-plane-files", text));
     }
     let plane = DataPlane::Process(process);
-    Begun { plane, host, plan, sockets, links, events, adopted, data_process }
+    Begun { plane, host, plan, sockets, links, events, adopted }
 }
 
 /// Adopts a data plane that runs; links whose device differs are opened anew.
@@ -99,8 +94,7 @@ fn adopt(
     };
     let mut host =
         Host::adopt(found.tables(), command.routes_max).map_err(|error| in_words(&error))?;
-    let news = Arc::default();
-    let watch = watch(log.clone(), Arc::clone(&news));
+    let watch = watch(log.clone());
     let mut started = DataProcess::adopt(found, command, &mut host, watch)?;
     if running.spin != data.spin {
         started.process.port().ask(PortRequest::Pace(Pace { spin: data.spin }))?;
@@ -111,7 +105,7 @@ fn adopt(
             reopen(&started, &order).map(|info| replace(&mut started.links, &order, info))?;
         }
     }
-    Ok(begun(started, host, (Some(next), news), log))
+    Ok(begun(started, host, Some(next), log))
 }
 
 /// `EX_UNAVAILABLE` of `sysexits.h`.
@@ -169,18 +163,9 @@ pub(crate) fn log_adopted(log: &EventSink, process: u32, after: Duration) {
     );
 }
 
-/// Logs what happens to the process, and keeps it for who acts upon it.
-fn watch(log: EventSink, news: Arc<ProcessNews>) -> impl Fn(ProcessEvent) + Send + 'static {
+/// Logs what happens to the process.
+fn watch(log: EventSink) -> impl Fn(ProcessEvent) + Send + 'static {
     move |happened| {
-        match &happened {
-            ProcessEvent::Restarted(_) | ProcessEvent::Exchanged(_) => {
-                news.has_died.store(false, Ordering::Release);
-                news.has_restarted.store(true, Ordering::Release);
-            }
-            ProcessEvent::Died | ProcessEvent::GivenUp(_) => {
-                news.has_died.store(true, Ordering::Release);
-            }
-        }
         log.log(match happened {
             ProcessEvent::Died => {
                 let text = "the data plane's process has died; it is started again";

@@ -1,7 +1,7 @@
 //! Start of a gateway from its setup: its host, its workers, and the kernel's follower.
 
 use crate::{
-    control::{Control, Origin, ProcessNews},
+    control::{Control, Origin},
     cores,
     drivers::Drivers,
     error::PlanesError,
@@ -47,8 +47,6 @@ pub(crate) struct Begun {
     pub(crate) events: EventQueue,
     /// The first id that no handler has, if the data plane was adopted.
     pub(crate) adopted: Option<AttachmentId>,
-    /// What happens to its process.
-    pub(crate) data_process: Arc<ProcessNews>,
 }
 
 /// Starts the workers on threads of this process.
@@ -61,8 +59,7 @@ fn begin(setup: &Setup, data: &DataSetup, tables: &KernelTables) -> Result<Begun
     let Opened { plan, sockets, mut links, .. } = opened.next().ok_or(DataError::Ended)?;
     links.extend(opened.flat_map(|other| other.links));
     let plane = DataPlane::Threads(workers);
-    let (adopted, data_process) = (None, Arc::default());
-    Ok(Begun { plane, host, plan, sockets, links, events, adopted, data_process })
+    Ok(Begun { plane, host, plan, sockets, links, events, adopted: None })
 }
 
 /// Opens a gateway, with the data plane that was found running, if there is one.
@@ -90,7 +87,7 @@ pub(crate) fn start(
         let what = format!("programs that forward, for which there are no maps now: {why}");
         return Err(PlanesError::OtherDataPlane { process: found.process(), what });
     }
-    let Begun { plane, mut host, plan, sockets, links, events, adopted, data_process } =
+    let Begun { plane, mut host, plan, sockets, links, events, adopted } =
         if let Some(own) = &setup.process {
             let kernel = (division.as_deref(), maps.clone());
             process::begin(setup, own, (&data, kernel, found), log)?
@@ -108,7 +105,6 @@ pub(crate) fn start(
     let links = names.zip(links).collect();
     let mut control = Control::new(host, plan, links);
     control.kernel = kernel;
-    control.data_process = data_process;
     control.mtu_caps = LinkSetup::mtu_caps(&setup.links);
     for route in &setup.routes {
         control.add_static(*route, Origin::Configured)?;

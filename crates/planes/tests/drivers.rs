@@ -49,6 +49,7 @@ fn main() -> ExitCode {
         trial("a_handler_that_comes_and_goes_loses_nothing", swaps_lose_nothing),
         trial("a_handler_and_a_trace_see_what_they_look_at", lookers_see_packets),
         trial("routes_and_neighbours_are_followed", routes_and_neighbours_are_followed),
+        trial("a_stale_neighbour_is_asked_while_drivers_forward_to_it", stale_neighbours_are_asked),
         trial("a_link_without_forwarding_forwards_nothing", links_decide),
     ];
     libtest_mimic::run(&arguments, trials).exit_code()
@@ -270,6 +271,33 @@ fn routes_and_neighbours_are_followed() -> Result<(), Failed> {
     let resolved = || world.adds(LAN, "forwarded", || ping_once(&world)) == 1;
     assert!(wait_until(WITHIN, resolved), "{}", world.said());
     assert!(world.count(LAN, "no-neighbour") > 0, "{}", world.said());
+    Ok(())
+}
+
+/// South's kernel asks for the gateway, which learns it so and has not asked itself (stale). Drivers
+/// forward to it, and the graph, which sees none of these packets, asks it.
+fn stale_neighbours_are_asked() -> Result<(), Failed> {
+    let world = World::new()?;
+    let status = world.gateway.status()?;
+    let wan = status.links.iter().find(|link| link.link == WAN.0).and_then(|link| link.mac.clone());
+    let wan = wan.ok_or("no address")?;
+    let state = || {
+        let known = world.gateway.neighbours().unwrap();
+        let own = known.iter().find(|known| known.address.to_string() == "10.10.2.2");
+        own.map(|own| own.state)
+    };
+    let by_drivers_only = || {
+        world.gateway.flush_neighbours(Some("wan")).unwrap();
+        // A kernel's probe is a frame that nothing but the answer to it follows.
+        let probe = ["neigh", "replace", "10.10.2.1", "dev", "s0", "nud", "probe", "lladdr", &wan];
+        world.hosts.south.ip(&probe).unwrap();
+        assert!(wait_until(WITHIN, || state() == Some("stale")), "{}", world.said());
+        // Drivers may not know it yet: then the graph has the packet.
+        world.adds(LAN, "forwarded", || ping_once(&world)) == 1
+    };
+    assert!(wait_until(WITHIN, by_drivers_only), "{}", world.said());
+    let is_asked = || matches!(state(), Some("delay" | "probe" | "reachable"));
+    assert!(wait_until(WITHIN, is_asked), "{:?}", state());
     Ok(())
 }
 

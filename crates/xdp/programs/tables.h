@@ -17,7 +17,6 @@ enum reason {
     TOO_BIG,      /* larger than the egress link's MTU */
     SAME_LINK,    /* leaves by the link it came from: a redirect is due */
     NO_PORT,      /* the egress link has just gone: the frame is dropped */
-    STALE,        /* the neighbour is stale: one packet goes up, so that the graph asks it */
     ELSEWHERE,    /* the egress link takes no frames from a driver */
     PARTIAL,      /* a transport checksum that is left to the device: the graph completes it */
     BAD_STATION,  /* the source's link address is a group's (IEEE 802.3 §3.2.3) */
@@ -59,7 +58,7 @@ struct hop {
     u32 port; /* index of the egress link in `ports` and its number */
     u32 mtu;
     u8 macs[12]; /* destination, source */
-    u32 stale;   /* set by user space, cleared by the packet that goes up; outside the version */
+    u32 use;     /* as of a neighbour; outside the version */
 };
 
 /* A neighbour on a link; IPv4 addresses are in the first word. */
@@ -69,8 +68,13 @@ struct neighbour_key {
 };
 struct neighbour {
     u8 mac[6];
-    u16 stale; /* as of a next hop */
+    u16 use;
 };
+
+/* Whether user space wants to know that a neighbour is used. It sets NOTE_USE for one that is stale,
+ * and the first packet says so with USED: so the graph asks the neighbour, and no packet is kept. */
+#define NOTE_USE 1
+#define USED 2
 
 struct count {
     u64 packets;

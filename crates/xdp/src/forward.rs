@@ -8,7 +8,7 @@ use crate::compiled::CompiledError;
 use crate::direct::Direct;
 use crate::layout::{
     COUNT_LEN, DIRECT_ENTRIES, ForwardingReason, HOP_ELSEWHERE, HOP_LEN, HOP_NEIGHBOUR, LINK_LEN,
-    LINKS_MAX, NEIGHBOUR_KEY_LEN, NEIGHBOUR_LEN, OWN_BITS, REASON_ROOM, own_bit,
+    LINKS_MAX, NEIGHBOUR_KEY_LEN, NEIGHBOUR_LEN, NOTE_USE, OWN_BITS, REASON_ROOM, USED, own_bit,
 };
 use crate::map::{BpfMap, MapType};
 use crate::program::{BpfProgram, LoadError};
@@ -315,22 +315,25 @@ impl Forwarding {
         Ok(())
     }
 
-    /// Passes one packet of a next hop's router to the graph, which asks whether the router is
-    /// still there.
-    pub fn ask_router(&self, index: HopIndex) {
-        self.set_stale(index, 1);
-    }
-
-    /// Takes [`Self::ask_router`] back, if no packet has come meanwhile.
-    pub fn ask_no_router(&self, index: HopIndex) {
-        self.set_stale(index, 0);
-    }
-
-    fn set_stale(&self, index: HopIndex, value: u32) {
-        const STALE: usize = 7;
-        if let Some(stale) = self.hop(index).get(STALE) {
-            stale.store(value, Ordering::Release);
+    /// Notes from now on whether packets go by a next hop's router, or no longer.
+    pub fn note_router_use(&self, index: HopIndex, notes: bool) {
+        if let Some(used) = self.router_use(index) {
+            used.store(if notes { NOTE_USE } else { 0 }, Ordering::Release);
         }
+    }
+
+    /// Whether packets have gone by a next hop's router since it is noted, or since the last time.
+    pub fn take_router_use(&self, index: HopIndex) -> bool {
+        let taken = |used: &AtomicU32| {
+            used.compare_exchange(USED, NOTE_USE, Ordering::AcqRel, Ordering::Relaxed)
+        };
+        self.router_use(index).is_some_and(|used| taken(used).is_ok())
+    }
+
+    /// The word of a next hop in which its program notes the use.
+    fn router_use(&self, index: HopIndex) -> Option<&AtomicU32> {
+        const USE: usize = 7;
+        self.hop(index).get(USE)
     }
 
     /// The words of a next hop's record.
@@ -341,19 +344,28 @@ impl Forwarding {
         words.get(start..start.saturating_add(len)).unwrap_or(&[])
     }
 
-    /// As [`Self::set_neighbour`]; one packet for it goes to the graph, which asks whether the
-    /// neighbour is still there.
+    /// As [`Self::set_neighbour`]; notes from now on whether packets are sent to it.
     ///
     /// # Errors
     ///
     /// As there.
-    pub fn ask_neighbour(
+    pub fn note_neighbour_use(
         &self,
         port: u32,
         address: IpAddr,
         mac: [u8; 6],
     ) -> Result<(), ForwardingError> {
-        self.put_neighbour(port, address, Some(mac), 1)
+        self.put_neighbour(port, address, Some(mac), NOTE_USE)
+    }
+
+    /// Whether packets were sent to a neighbour since that is noted, or since the last time. One
+    /// that is not there has none.
+    pub fn take_neighbour_use(&self, port: u32, address: IpAddr) -> bool {
+        let Ok(value) = self.neighbours.get(&neighbour_key(port, address)) else { return false };
+        let Some((mac, rest)) = value.split_first_chunk() else { return false };
+        let is_used =
+            rest.first_chunk().is_some_and(|used| u32::from(u16::from_ne_bytes(*used)) == USED);
+        is_used && self.note_neighbour_use(port, address, *mac).is_ok()
     }
 
     /// Sets the link address of a neighbour on a link; `None` takes it away.
@@ -375,14 +387,9 @@ impl Forwarding {
         port: u32,
         address: IpAddr,
         mac: Option<[u8; 6]>,
-        stale: u16,
+        noted: u32,
     ) -> Result<(), ForwardingError> {
-        let mut key = port.to_ne_bytes().to_vec();
-        match address {
-            IpAddr::V4(address) => key.extend(address.octets()),
-            IpAddr::V6(address) => key.extend(address.octets()),
-        }
-        key.resize(NEIGHBOUR_KEY_LEN, 0);
+        let key = neighbour_key(port, address);
         let Some(mac) = mac else {
             return match self.neighbours.remove(&key) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -390,7 +397,8 @@ impl Forwarding {
             };
         };
         let mut value = [0; NEIGHBOUR_LEN];
-        let octets = mac.into_iter().chain(stale.to_ne_bytes());
+        let noted = u16::try_from(noted).unwrap_or(0);
+        let octets = mac.into_iter().chain(noted.to_ne_bytes());
         value.iter_mut().zip(octets).for_each(|(to, from)| *to = from);
         self.neighbours.set(&key, &value).map_err(failed("add a neighbour"))
     }
@@ -508,6 +516,17 @@ pub(crate) fn total(map: &BpfMap, index: u32) -> Result<PacketCount, ForwardingE
             octets: sum.octets.wrapping_add(number(octets)),
         }
     }))
+}
+
+/// The key of a neighbour on a link.
+fn neighbour_key(port: u32, address: IpAddr) -> Vec<u8> {
+    let mut key = port.to_ne_bytes().to_vec();
+    match address {
+        IpAddr::V4(address) => key.extend(address.octets()),
+        IpAddr::V6(address) => key.extend(address.octets()),
+    }
+    key.resize(NEIGHBOUR_KEY_LEN, 0);
+    key
 }
 
 /// Octets as they lie in words.

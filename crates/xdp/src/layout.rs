@@ -35,6 +35,11 @@ pub(crate) const HOP_NEIGHBOUR: u32 = 1;
 /// `HOP_ELSEWHERE`.
 pub(crate) const HOP_ELSEWHERE: u32 = 2;
 
+/// `NOTE_USE`.
+pub(crate) const NOTE_USE: u32 = 1;
+/// `USED`.
+pub(crate) const USED: u32 = 2;
+
 /// Why a frame was forwarded, passed up or dropped by the forwarding program (`enum reason`).
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 #[non_exhaustive]
@@ -67,8 +72,6 @@ pub enum ForwardingReason {
     SameLink,
     /// The egress link has just gone: the frame is dropped.
     NoPort,
-    /// The neighbour is stale: this packet goes up, so that the graph asks it.
-    Stale,
     /// The egress link takes no frames from a driver.
     Elsewhere,
     /// The transport checksum is left to the device: the graph completes it.
@@ -79,7 +82,7 @@ pub enum ForwardingReason {
 
 impl ForwardingReason {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 17] = [
         Self::Forwarded,
         Self::NotIp,
         Self::NotOurs,
@@ -94,7 +97,6 @@ impl ForwardingReason {
         Self::TooBig,
         Self::SameLink,
         Self::NoPort,
-        Self::Stale,
         Self::Elsewhere,
         Self::Partial,
         Self::BadStation,
@@ -117,7 +119,6 @@ impl ForwardingReason {
             Self::TooBig => "too-big",
             Self::SameLink => "same-link",
             Self::NoPort => "no-port",
-            Self::Stale => "stale",
             Self::Elsewhere => "elsewhere",
             Self::Partial => "partial",
             Self::BadStation => "bad-station",

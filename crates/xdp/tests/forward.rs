@@ -41,6 +41,10 @@ fn main() -> ExitCode {
         trial("what_is_not_plain_goes_up_as_it_came", what_is_not_plain_goes_up_as_it_came),
         trial("egress_and_neighbour_decide_too", egress_and_neighbour_decide_too),
         trial("partial_checksums_go_up", partial_checksums_go_up),
+        trial(
+            "a_complete_checksum_is_not_taken_for_a_partial_one",
+            a_complete_checksum_is_not_taken_for_a_partial_one,
+        ),
         trial("code_of_the_link_takes_what_goes_up", code_of_the_link_takes_what_goes_up),
         trial("routes_are_those_of_the_trie", routes_are_those_of_the_trie),
         match Needs::new().namespaces().linux(5, 18).missing() {
@@ -266,14 +270,33 @@ fn egress_and_neighbour_decide_too() -> Result<(), Failed> {
     bench.forwarding.set_hop(HopIndex(4), Some(&elsewhere))?;
     let (by_router, direct) = (ipv4([198, 51, 100, 1], |_| {}), ipv4([203, 0, 113, 7], |_| {}));
     let by_router6 = ipv6("2001:db8:1::9".parse()?, |_| {});
-    bench.forwarding.ask_neighbour(1, "203.0.113.7".parse()?, [2, 0, 0, 0, 0, 7])?;
-    bench.forwarding.ask_router(HopIndex(0));
-    // One packet of each goes up, for the graph to ask the neighbour.
-    for (frame, stale) in [(&by_router, 1), (&direct, 2)] {
-        assert_eq!(bench.run(frame)?.verdict, XDP_PASS);
-        assert_eq!(bench.count(ForwardingReason::Stale)?.packets, stale);
+    // Of a stale neighbour it is told that it is used, once each time that somebody asks; every
+    // packet is forwarded.
+    let neighbour = "203.0.113.7".parse()?;
+    let used = |bench: &Bench| {
+        let forwarding = &bench.forwarding;
+        (forwarding.take_router_use(HopIndex(0)), forwarding.take_neighbour_use(1, neighbour))
+    };
+    bench.forwarding.set_neighbour(1, neighbour, Some([2, 0, 0, 0, 0, 7]))?;
+    for frame in [&by_router, &direct] {
         assert_eq!(bench.run(frame)?.verdict, XDP_REDIRECT);
     }
+    assert_eq!(used(&bench), (false, false), "nobody wants to know");
+    bench.forwarding.note_neighbour_use(1, neighbour, [2, 0, 0, 0, 0, 7])?;
+    bench.forwarding.note_router_use(HopIndex(0), true);
+    assert_eq!(used(&bench), (false, false), "before the first packet");
+    for (frame, expected) in [(&by_router, (true, false)), (&direct, (false, true))] {
+        let sent = bench.run(frame)?;
+        assert_eq!((sent.verdict, bench.run(frame)?.verdict), (XDP_REDIRECT, XDP_REDIRECT));
+        assert_eq!(used(&bench), expected);
+        assert_eq!(used(&bench), (false, false), "since the last time");
+    }
+    bench.forwarding.set_neighbour(1, neighbour, Some([2, 0, 0, 0, 0, 7]))?;
+    bench.forwarding.note_router_use(HopIndex(0), false);
+    for frame in [&by_router, &direct] {
+        assert_eq!(bench.run(frame)?.verdict, XDP_REDIRECT);
+    }
+    assert_eq!(used(&bench), (false, false), "nobody wants to know any more");
     assert_eq!(bench.run(&ipv4([192, 0, 3, 1], |_| {}))?.verdict, XDP_PASS);
     assert_eq!(bench.count(ForwardingReason::Elsewhere)?.packets, 1);
     // Somebody looks at IPv6 where it would leave.
@@ -296,6 +319,45 @@ fn egress_and_neighbour_decide_too() -> Result<(), Failed> {
 fn pseudo_header_sum(addresses: &[u8], protocol: u8, length: u8) -> [u8; 2] {
     let octets = [addresses, &[0, protocol, 0, length]].concat();
     (!checksum(&octets)).to_be_bytes()
+}
+
+/// A complete checksum may have the value of a partial one: a packet of each family is made so by two
+/// of its octets, with payloads of several lengths. It is forwarded; one that is wrong goes up.
+fn a_complete_checksum_is_not_taken_for_a_partial_one() -> Result<(), Failed> {
+    let mut bench = Bench::new(SIZES[1])?;
+    bench.route("198.51.100.0/24", 0)?;
+    bench.route("2001:db8:1::/48", 0)?;
+    let virtual_link = LinkProgram { partial: true, ..LinkProgram::passing(0) };
+    let program = bench.forwarding.maps()?.program(&virtual_link)?;
+    let to6 = "2001:db8:1::9".parse()?;
+    for length in [10_u16, 11, 16, 20, 21, 63, 64, 65, 500, 1459, 1460] {
+        let length4 = (20 + length).to_be_bytes();
+        let v4 = ipv4([198, 51, 100, 1], |header| header[2..4].copy_from_slice(&length4));
+        let v6 = ipv6(to6, |header| header[4..6].copy_from_slice(&length.to_be_bytes()));
+        for (mut frame, addresses, start) in [(v4, 26..34, 34), (v6, 22..54, 54)] {
+            let pseudo_header = [&frame[addresses], &[0, 17], &length.to_be_bytes()].concat();
+            let partial = !checksum(&pseudo_header);
+            frame.truncate(start);
+            frame.extend((0..length).map(|octet| u8::try_from(octet % 251).unwrap()));
+            frame[start + 6..start + 8].copy_from_slice(&partial.to_be_bytes());
+            // Two octets of payload make the sum of all what it has to be, all ones.
+            frame[start + 8..start + 10].fill(0);
+            let left = |frame: &[u8]| {
+                let padding = vec![0; usize::from(length % 2)];
+                checksum(&[&pseudo_header[..], &frame[start..], &padding].concat())
+            };
+            let rest = left(&frame);
+            frame[start + 8..start + 10].copy_from_slice(&rest.to_be_bytes());
+            assert_eq!(left(&frame), 0, "RFC 1071 §1");
+            let run = program.run(&frame, 1)?;
+            assert_eq!(run.verdict, XDP_REDIRECT, "{length} octets at {start}");
+            let before = bench.count(ForwardingReason::Partial)?.packets;
+            *frame.last_mut().unwrap() ^= 0x40;
+            assert_eq!(program.run(&frame, 1)?.verdict, XDP_PASS, "{length} octets at {start}");
+            assert_eq!(bench.count(ForwardingReason::Partial)?.packets, before + 1);
+        }
+    }
+    Ok(())
 }
 
 /// UDP and TCP of both families whose checksum is left to the device go up; all else is forwarded.

@@ -71,6 +71,7 @@ plain_enum!(PortRequest {
     12 => FlushCaptures,
     13 => Prepare(order),
     14 => DropPrepared,
+    15 => NeighboursUsed(used),
 });
 
 plain_enum!(PortAnswer {
@@ -196,6 +197,7 @@ mod tests {
             PortRequest::Commit(StageNumber(7)),
             PortRequest::Discard(StageNumber(u64::MAX)),
             PortRequest::Neighbours(vec![NeighbourUpdate { link, address, station }]),
+            PortRequest::NeighboursUsed(vec![(link, address)]),
             PortRequest::LookAtNeighbours(Some(Forget { link: Some(link), address: None })),
             PortRequest::LookAtNeighbours(None),
             PortRequest::Links,

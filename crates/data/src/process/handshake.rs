@@ -30,7 +30,7 @@ pub fn process_version() -> String {
 }
 
 /// Changes with the meaning of any message.
-const PROTOCOL: u32 = 5;
+const PROTOCOL: u32 = 6;
 
 /// The order to start a data plane.
 pub(super) struct StartOrder {

@@ -5,7 +5,7 @@ use crate::drivers::{DriverCount, Drivers, NextHopStatus};
 use gatewright_packet::LinkIndex;
 use gatewright_stack::Attachment;
 use gatewright_tables::records::NeighbourKey;
-use std::{net::IpAddr, sync::atomic::Ordering, time::Instant};
+use std::{net::IpAddr, time::Instant};
 
 impl Control {
     /// Publishes everything to `drivers`, and what changes from now on. Handlers of an earlier
@@ -15,9 +15,8 @@ impl Control {
         self.in_graph_until_wired = adopted;
         self.host.follow_routes(drivers.follower());
         self.drivers = Some(drivers);
-        let now = Instant::now();
-        self.follow_all_neighbours(now);
-        self.look_at_drivers(now);
+        self.follow_all_neighbours();
+        self.look_at_drivers(Instant::now());
     }
 
     /// Publishes changes of interfaces, next hops and handlers.
@@ -43,30 +42,29 @@ impl Control {
     /// Publishes what changes without an event: interfaces that take redirected frames or no longer.
     pub(crate) fn look_at_drivers(&mut self, now: Instant) {
         let Some(drivers) = &mut self.drivers else { return };
-        if self.data_process.has_died.swap(false, Ordering::AcqRel) {
-            drivers.ask_none();
-        }
-        if self.data_process.has_restarted.swap(false, Ordering::AcqRel) {
-            drivers.ask_all(now);
-        }
         drivers.look_at_ports(&self.links, now);
         self.publish_to_drivers();
     }
 
+    /// The stale neighbours to which drivers have forwarded packets since the last look.
+    pub(crate) fn take_used_neighbours(&mut self, now: Instant) -> Vec<(LinkIndex, IpAddr)> {
+        self.drivers.as_mut().map(|drivers| drivers.take_used(now)).unwrap_or_default()
+    }
+
     /// Publishes a neighbour whose record has changed.
-    pub(crate) fn follow_neighbour(&mut self, link: LinkIndex, address: IpAddr, now: Instant) {
+    pub(crate) fn follow_neighbour(&mut self, link: LinkIndex, address: IpAddr) {
         let Some(drivers) = &self.drivers else { return };
         let key = NeighbourKey { link: link.0, address };
         // A record that is being written changes once more, and is reported again.
         if let Ok(record) = self.host.tables().neighbours.get(&key) {
-            drivers.follow_neighbour(key, record, now);
+            drivers.follow_neighbour(key, record);
         }
     }
 
     /// Publishes all neighbours.
-    pub(crate) fn follow_all_neighbours(&mut self, now: Instant) {
+    pub(crate) fn follow_all_neighbours(&mut self) {
         if let Some(drivers) = &self.drivers {
-            drivers.follow_neighbours(&self.host.tables().neighbours, now);
+            drivers.follow_neighbours(&self.host.tables().neighbours);
         }
     }
 

@@ -61,11 +61,11 @@ impl Control {
                 false
             }
             Event::Neighbour { link, address: Some(address) } => {
-                self.follow_neighbour(link, address, now);
+                self.follow_neighbour(link, address);
                 false
             }
             Event::Neighbour { address: None, .. } => {
-                self.follow_all_neighbours(now);
+                self.follow_all_neighbours();
                 false
             }
             // Path MTUs are kept by the layers that learnt them.

@@ -10,14 +10,13 @@ use gatewright_tables::{
 };
 use gatewright_xdp::{Forwarding, Hop, HopNeighbour, PacketCount};
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet, VecDeque},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
 };
 
-/// Time after which a packet for a neighbour that is still stale goes to the graph again.
-const ASK_EVERY: Duration = Duration::from_secs(5);
+/// Stale neighbours of which one look finds out whether they are used.
+const LOOKED_AT_MAX: usize = 4096;
 
 /// The maps of forwarding, and what was published to them.
 #[derive(Debug)]
@@ -29,6 +28,11 @@ pub(super) struct DriverTables {
     /// Indices of next hops, by link and router.
     by_router: HashMap<NeighbourKey, Vec<HopIndex>>,
     neighbours: HashMap<NeighbourKey, DriverNeighbour>,
+    /// Neighbours that are or were stale, in the order in which it is looked whether they are used,
+    /// each once.
+    stale: VecDeque<NeighbourKey>,
+    /// Those in `stale`.
+    queued: HashSet<NeighbourKey>,
     links: Vec<DriverLink>,
     /// Whether routes of IPv4 and IPv6 did not fit, so that their packets go to the graph.
     pub(super) full: [bool; 2],
@@ -38,8 +42,7 @@ pub(super) struct DriverTables {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct DriverNeighbour {
     mac: [u8; 6],
-    /// When it was found stale, or a packet for it was last sent to the graph.
-    stale_since: Option<Instant>,
+    is_stale: bool,
 }
 
 impl DriverTables {
@@ -50,6 +53,8 @@ impl DriverTables {
             hops: Vec::new(),
             by_router: HashMap::new(),
             neighbours: HashMap::new(),
+            stale: VecDeque::new(),
+            queued: HashSet::new(),
             links: Vec::new(),
             full: [false; 2],
         }
@@ -145,11 +150,7 @@ impl DriverTables {
     }
 
     /// Publishes all of the worker's neighbours.
-    pub(super) fn follow_neighbours(
-        &mut self,
-        neighbours: &Map<NeighbourKey, Neighbour>,
-        now: Instant,
-    ) {
+    pub(super) fn follow_neighbours(&mut self, neighbours: &Map<NeighbourKey, Neighbour>) {
         let before: Vec<_> = self.neighbours.keys().copied().collect();
         // A record that is being written changes once more, and is reported.
         let known: HashMap<_, _> = if neighbours.is_empty() {
@@ -158,23 +159,19 @@ impl DriverTables {
             neighbours.iter().filter_map(Result::ok).collect()
         };
         for key in before.into_iter().filter(|key| !known.contains_key(key)) {
-            self.follow_neighbour(key, None, now);
+            self.follow_neighbour(key, None);
         }
         for (key, record) in known {
-            self.follow_neighbour(key, Some(record), now);
+            self.follow_neighbour(key, Some(record));
         }
     }
 
     /// Publishes a neighbour's record; none if it is gone.
-    pub(super) fn follow_neighbour(
-        &mut self,
-        key: NeighbourKey,
-        record: Option<Neighbour>,
-        now: Instant,
-    ) {
+    pub(super) fn follow_neighbour(&mut self, key: NeighbourKey, record: Option<Neighbour>) {
         let known = record.and_then(|record| Some((record.address.to_ethernet()?, record.state)));
         if let Some((mac, state)) = known {
-            self.set_neighbour(key, mac, (state == NeighbourState::Stale).then_some(now));
+            let is_stale = state == NeighbourState::Stale;
+            self.set_neighbour(key, DriverNeighbour { mac, is_stale });
         } else if self.neighbours.remove(&key).is_some() {
             // One that is not there is gone.
             let _gone = self.forwarding.set_neighbour(key.link.into(), key.address, None);
@@ -182,23 +179,21 @@ impl DriverTables {
         }
     }
 
-    fn set_neighbour(&mut self, key: NeighbourKey, mac: [u8; 6], stale_since: Option<Instant>) {
-        let before = self.neighbours.get(&key).copied();
-        let is_same = |before: DriverNeighbour| {
-            before.mac == mac && before.stale_since.is_some() == stale_since.is_some()
-        };
-        if before.is_some_and(is_same) {
+    fn set_neighbour(&mut self, key: NeighbourKey, neighbour: DriverNeighbour) {
+        let DriverNeighbour { mac, is_stale } = neighbour;
+        if self.neighbours.insert(key, neighbour) == Some(neighbour) {
             return;
         }
-        self.neighbours.insert(key, DriverNeighbour { mac, stale_since });
         // Packets for one that does not fit go to the graph.
-        let _full = match stale_since {
-            Some(_) => self.forwarding.ask_neighbour(key.link.into(), key.address, mac),
-            None => self.forwarding.set_neighbour(key.link.into(), key.address, Some(mac)),
+        let _full = if is_stale {
+            self.forwarding.note_neighbour_use(key.link.into(), key.address, mac)
+        } else {
+            self.forwarding.set_neighbour(key.link.into(), key.address, Some(mac))
         };
         self.settle_router(&key);
-        if stale_since.is_some() {
-            self.ask_router(&key);
+        self.note_router_use(&key, is_stale);
+        if is_stale && self.queued.insert(key) {
+            self.stale.push_back(key);
         }
     }
 
@@ -209,54 +204,42 @@ impl DriverTables {
         }
     }
 
-    fn ask_router(&self, key: &NeighbourKey) {
+    /// Notes from now on whether a new next hop is used, if its router is stale.
+    fn note_use_of_hop(&self, number: usize) {
+        let Some(&(Route::Via { link, gateway }, _)) = self.hops.get(number) else { return };
+        let known = self.neighbours.get(&NeighbourKey { link: link.0, address: gateway });
+        let index = u32::try_from(number).unwrap_or(u32::MAX);
+        let is_stale = known.is_some_and(|known| known.is_stale);
+        self.forwarding.note_router_use(HopIndex(index), is_stale);
+    }
+
+    /// Notes from now on whether a neighbour is used, or no longer.
+    fn note_router_use(&self, key: &NeighbourKey, notes: bool) {
         for hop in self.by_router.get(key).into_iter().flatten() {
-            self.forwarding.ask_router(*hop);
+            self.forwarding.note_router_use(*hop, notes);
         }
     }
 
-    /// Sends one packet for each neighbour to the graph: nobody knows any more whether they are there.
-    pub(super) fn ask_all(&mut self, now: Instant) {
-        for (key, known) in &mut self.neighbours {
-            known.stale_since = Some(now);
-            let _full = self.forwarding.ask_neighbour(key.link.into(), key.address, known.mac);
-            for hop in self.by_router.get(key).into_iter().flatten() {
-                self.forwarding.ask_router(*hop);
+    /// The stale neighbours to which drivers have forwarded packets since the last time, of so many
+    /// as one look is for.
+    pub(super) fn take_used(&mut self) -> Vec<(LinkIndex, IpAddr)> {
+        let mut used = Vec::new();
+        for _ in 0..self.stale.len().min(LOOKED_AT_MAX) {
+            let Some(key) = self.stale.pop_front() else { break };
+            if !self.neighbours.get(&key).is_some_and(|known| known.is_stale) {
+                self.queued.remove(&key);
+                continue;
             }
-        }
-    }
-
-    /// Sends no packet for a neighbour to the graph: there is none.
-    pub(super) fn ask_none(&mut self) {
-        for (key, known) in &self.neighbours {
-            if known.stale_since.is_some() {
-                let mac = Some(known.mac);
-                let _full = self.forwarding.set_neighbour(key.link.into(), key.address, mac);
-                for hop in self.by_router.get(key).into_iter().flatten() {
-                    self.forwarding.ask_no_router(*hop);
-                }
+            // All are looked at, so that none is told twice.
+            let hops = self.by_router.get(&key).into_iter().flatten();
+            let by_hop = hops.filter(|hop| self.forwarding.take_router_use(**hop)).count() > 0;
+            let direct = self.forwarding.take_neighbour_use(key.link.into(), key.address);
+            if by_hop || direct {
+                used.push((LinkIndex(key.link), key.address));
             }
+            self.stale.push_back(key);
         }
-    }
-
-    /// Sends another packet for each neighbour that has been stale for long to the graph.
-    pub(super) fn ask_stale(&mut self, now: Instant) {
-        let is_due = |known: &DriverNeighbour| {
-            known.stale_since.is_some_and(|since| now.saturating_duration_since(since) > ASK_EVERY)
-        };
-        let due: Vec<_> = self
-            .neighbours
-            .iter()
-            .filter(|(_, known)| is_due(known))
-            .map(|(key, _)| *key)
-            .collect();
-        for key in due {
-            let Some(known) = self.neighbours.get_mut(&key) else { continue };
-            known.stale_since = Some(now);
-            let mac = known.mac;
-            let _full = self.forwarding.ask_neighbour(key.link.into(), key.address, mac);
-            self.ask_router(&key);
-        }
+        used
     }
 
     /// The next hops by which packets were forwarded, with their counts.
@@ -297,6 +280,7 @@ impl RouteFollower for Follower {
             tables.by_router.entry(key).or_default().push(HopIndex(index));
         }
         tables.settle_hop(number);
+        tables.note_use_of_hop(number);
     }
 
     fn insert4(&mut self, to: Prefix<Ipv4Addr>, hop: HopIndex, routes: &RoutesWriter<Ipv4Addr>) {

@@ -170,34 +170,32 @@ fn networks(bench: &mut Bench, options: Options) {
     bench.note("flows_…: simulated packet by packet; 10 packets of 400 octets a second, p95 10 ms");
 }
 
-/// The three ways over ten relays in network namespaces, slower by [`SLOWER`] than those that are
-/// simulated, with a bound as much wider; and the simulation of just these.
+/// The three ways over ten relays in network namespaces, which compute as slower processors would
+/// ([`BalanceExperiment::computed`]); and the simulation of just these.
 fn slowed_nodes(bench: &mut Bench, options: Options) -> Result<(), String> {
+    let seconds = options.pick(20.0, 6.0);
     for round in 0..options.rounds() {
         let seed = 1 + u64::try_from(round).unwrap_or(0);
-        let ways = BalanceExperiment::three_ways(seed).slower(SLOWER);
-        let ways = BalanceExperiment { seconds: options.pick(20.0, 6.0), offered: 500, ..ways };
+        let ways = BalanceExperiment { seconds, ..BalanceExperiment::three_ways(seed).computed() };
         outcomes(bench, "namespaces", balance_on_namespaces(&ways)?);
-        carry(bench, "slower", ways, options.pick(20.0, 6.0));
+        carry(bench, "computed", ways, seconds);
     }
     bench.ratio(
         "flows_vs_min_hop_namespaces",
         "flows_namespaces_least-load",
         "flows_namespaces_min-hop",
     );
-    bench.ratio("flows_vs_min_hop_slower", "flows_slower_least-load", "flows_slower_min-hop");
+    bench.ratio("flows_vs_min_hop_computed", "flows_computed_least-load", "flows_computed_min-hop");
     for (key, relation, bound) in SLOWED {
         bench.promise(key, relation, bound);
     }
     bench.note(
-        "flows_namespaces_…: real datagrams over ten relays in namespaces that keep each for the \
-         time of a slow processor; models fitted from probes; p95 40 ms; flows_slower_… simulates these",
+        "flows_namespaces_…: real datagrams over ten relays in namespaces, each of which does the \
+         work of a slow processor; 40 flows ask, as many as the processors here can compute for; \
+         models fitted from probes; p95 4 ms; flows_computed_… simulates these",
     );
     Ok(())
 }
-
-/// How much slower relays in namespaces are, so that two processors can keep the times of ten.
-const SLOWER: f64 = 4.0;
 
 fn carry(bench: &mut Bench, name: &str, experiment: BalanceExperiment, seconds: f64) {
     outcomes(bench, name, balance(&BalanceExperiment { seconds, ..experiment }));

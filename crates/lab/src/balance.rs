@@ -86,13 +86,16 @@ impl BalanceExperiment {
         Self { speeds, links, kind: KIND, offered: 2000, apart_max: None, seconds: 60.0, seed }
     }
 
-    /// The same with nodes slower by this factor, and a bound wider by it: fewer flows, alike in all
-    /// else. So real relays keep times that a machine of few processors can keep.
+    /// The same for ten relays that compute on the processors of one machine
+    /// ([`balance_on_namespaces`]): nodes half as fast, so that the system's own delays weigh less; a
+    /// bound that leaves their queues short, and as many flows as one processor can compute for. More
+    /// would wait for processors, which no node's model knows.
     #[must_use]
-    pub fn slower(mut self, factor: f64) -> Self {
-        self.speeds.iter_mut().for_each(|speed| *speed /= factor);
-        self.kind.bound_us *= factor;
-        self
+    pub fn computed(self) -> Self {
+        const SLOWER: f64 = 2.0;
+        let speeds = self.speeds.iter().map(|speed| speed / SLOWER).collect();
+        let kind = FlowKind { bound_us: 4000.0, ..self.kind };
+        Self { speeds, kind, offered: 40, ..self }
     }
 }
 
@@ -385,6 +388,24 @@ mod tests {
             assert!(refused > 0 && it.flows + refused <= 600, "{it:?}");
         }
         assert_eq!(outcomes, balance(&experiment), "the same seed, the same run");
+    }
+
+    #[test]
+    fn relays_that_compute_keep_one_processor_busy_and_no_more() {
+        for seed in 1..=3 {
+            let experiment = BalanceExperiment {
+                seconds: 20.0,
+                ..BalanceExperiment::three_ways(seed).computed()
+            };
+            let outcomes = balance(&experiment);
+            let [min_hop, _, least_load] = &outcomes[..] else { panic!("{outcomes:?}") };
+            assert_eq!(least_load.flows, 40, "{least_load:?}");
+            assert!(2 * least_load.flows >= 3 * min_hop.flows, "{outcomes:?}");
+            assert!(outcomes.iter().all(|it| it.violations_pct <= 1.0), "{outcomes:?}");
+            // 400 octets, the slowest way: two relays of speed a half.
+            let most = 40.0 * 10.0 * 2.0 * SERVICE.1.mul_add(400.0, SERVICE.0) / 0.5;
+            assert!(most <= 1.0, "processors: {most}");
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ pub mod balance;
 mod bed;
 mod clock;
 mod compare;
+mod computation;
 mod covariates;
 mod ends;
 pub mod failover;

@@ -1,16 +1,17 @@
 //! The same flows over real nodes: each node of the network is a relay in a network namespace.
 //!
-//! A relay is one thread over a socket. It takes one datagram at a time, keeps it for as long as a
-//! processor of its speed would work on it, and sends it on by the path in the datagram. It waits in
-//! place of computing: ten busy nodes would need ten processors. Models are fitted from what the
-//! relays took for probes, admission is that of the simulation, and then every packet of the admitted
-//! flows is sent.
+//! A relay is one thread over a socket. It takes one datagram at a time, computes what a processor of
+//! its speed would work on it, and sends it on by the path in the datagram: a relay of half the speed
+//! does the work twice ([`Computation`]). All relays share the processors of this machine, so the
+//! flows that ask must be as few as these can compute for. Models are fitted from what the relays took
+//! for probes, admission is that of the simulation, and then every packet of the admitted flows is sent.
 
 use super::{
     AdmittedFlows, BalanceExperiment, BalanceOutcome, SIZES, fitted, gap, model_of, nanoseconds,
     offers, service_time, violated,
 };
 use crate::clock;
+use crate::computation::Computation;
 use crate::relay::sockets::{is_idle, receive_stamped};
 use gatewright_delay::{NodeModel, PathPolicy, PlacedFlow};
 use gatewright_sim::Random;
@@ -202,9 +203,10 @@ impl SlowedNetwork {
             this.lay_cable(number, ends)?;
         }
         let relays = experiment.speeds.iter().enumerate().skip(1).take(count.saturating_sub(2));
+        let computation = Computation::calibrate();
         for (at, &speed) in relays {
             let seed = experiment.seed ^ (u64::try_from(at).unwrap_or(0) << 32);
-            let relay = this.start(at, speed, Random::new(seed))?;
+            let relay = this.start(at, speed, computation, Random::new(seed))?;
             this.relays.insert(at, relay);
         }
         Ok(this)
@@ -235,17 +237,24 @@ impl SlowedNetwork {
         Ok(())
     }
 
-    fn start(&self, at: usize, speed: f64, mut random: Random) -> Result<SlowedNode, String> {
+    fn start(
+        &self,
+        at: usize,
+        speed: f64,
+        computation: Computation,
+        mut random: Random,
+    ) -> Result<SlowedNode, String> {
         let node = self.node(at)?.clone();
         let neighbours = self.neighbours.get(at).cloned().unwrap_or_default();
         let (stop, times) = (Arc::new(AtomicBool::new(false)), ServiceTimes::default());
         let (its, taken) = (Arc::clone(&stop), Arc::clone(&times));
         let socket = node.run(stamped_socket).map_err(text)?;
         let socket = socket.map_err(|error| format!("node {at}: {error}"))?;
-        let mut service = move |octets| {
-            nanoseconds(service_time(speed, crate::analysis::real(octets), &mut random))
+        let mut work = move |octets| {
+            let time = service_time(speed, crate::analysis::real(octets), &mut random);
+            computation.compute(nanoseconds(time));
         };
-        let body = move || relay(&socket, &neighbours, &its, &taken, &mut service);
+        let body = move || relay(&socket, &neighbours, &its, &taken, &mut work);
         let thread = std::thread::Builder::new().name(format!("node {at}")).spawn(body);
         let thread = Some(thread.map_err(|error| error.to_string())?);
         Ok(SlowedNode { stop, thread, times })
@@ -336,23 +345,20 @@ fn next_datagram(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Option<(us
     }
 }
 
-/// Relays one datagram at a time, each for as long as `service` says by its octets.
+/// Relays one datagram at a time, each after `work` on so many octets.
 fn relay(
     socket: &UdpSocket,
     neighbours: &Neighbours,
     stop: &AtomicBool,
     times: &ServiceTimes,
-    service: &mut impl FnMut(usize) -> u64,
+    work: &mut impl FnMut(usize),
 ) -> io::Result<()> {
-    // Without it, waits are longer; the model contains that.
-    let _slack = nix::sys::prctl::set_timerslack(1);
     let (mut buffer, mut free_ns) = ([0; DATAGRAM_MAX], 0);
     while !stop.load(Ordering::Relaxed) {
         let Some((len, came)) = next_datagram(socket, &mut buffer)? else { continue };
-        let taken = clock::now();
         let Some(payload) = buffer.get_mut(..len) else { continue };
         let Some(to) = next_node(payload).and_then(|next| neighbours.get(&next)) else { continue };
-        clock::sleep_until(taken + service(len));
+        work(len);
         match socket.send_to(payload, to) {
             Ok(_) => {}
             Err(error) if is_idle(&error) => {}
@@ -424,6 +430,35 @@ mod tests {
         assert_eq!(nodes, [6, 7, 11]);
         assert!(octets_of(&[0; PATH_MAX + 1]).is_err() && octets_of(&[256]).is_err());
         assert_eq!((next_node(&mut []), flow_and_time(&payload[..HEADER - 1])), (None, None));
+    }
+
+    #[test]
+    fn a_relay_works_on_each_datagram_and_sends_it_on() {
+        let [local, next] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        local.set_read_timeout(Some(LOOK)).unwrap();
+        next.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let port = next.local_addr().unwrap().port();
+        let neighbours = Neighbours::from([(7, SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))]);
+        let path: Arc<[u8]> = octets_of(&[0, 7]).unwrap();
+        let (stop, times) = (AtomicBool::new(false), ServiceTimes::default());
+        let (at, mut worked) = (local.local_addr().unwrap(), Vec::new());
+        let arrived = std::thread::scope(|scope| {
+            let relay = scope.spawn(|| {
+                relay(&local, &neighbours, &stop, &times, &mut |octets| worked.push(octets))
+            });
+            let mut buffer = [0; DATAGRAM_MAX];
+            let mut arrived = Vec::new();
+            for octets in [100, 400] {
+                let sending = Sending { at_ns: 0, flow: PROBE, octets, path: Arc::clone(&path) };
+                next.send_to(&sending.payload(0), at).unwrap();
+                arrived.push(next.recv(&mut buffer).unwrap());
+            }
+            stop.store(true, Ordering::Relaxed);
+            relay.join().unwrap().unwrap();
+            arrived
+        });
+        assert_eq!((arrived, worked), (vec![100, 400], vec![100, 400]));
+        assert_eq!(times.lock().unwrap().len(), 2, "probes are what models are fitted from");
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! The forwarding program beside the graph: what it forwards, the graph sends octet for octet; what
-//! it passes up is as it came.
+//! it passes up is as it came; its rules count and drop as handlers do.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -12,11 +12,17 @@ mod common;
 
 use common::ipv6::{self, A6, B6, LAN6, WAN6};
 use common::{A, B, Gateway, LAN, LAN_IP, LAN_MAC, WAN, WAN_IP, WAN_MAC, address, interface};
-use gatewright_stack::{Interface, Route, SuiteLink};
+use gatewright_stack::{
+    At, Attachment, AttachmentId, Counter, Handler, Interface, Place, Route, SuiteLink, Swap,
+    builtin::{Count, Filter, Match},
+};
 use gatewright_tables::{HopIndex, RoutesWriter};
-use gatewright_wire::{Checksum, MacAddress};
+use gatewright_wire::{Checksum, EtherType, IpProtocol, MacAddress};
 use gatewright_xdp::program::BpfProgram;
-use gatewright_xdp::{Forwarding, ForwardingReason, Hop, HopNeighbour, LinkPort, TableSizes};
+use gatewright_xdp::{
+    Forwarding, ForwardingReason, ForwardingRule, Hop, HopNeighbour, LinkPort, RuleAction,
+    RuleMatch, TableSizes,
+};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::ExitCode;
@@ -25,6 +31,7 @@ const MTU: u32 = 1300;
 const ROUTED: &str = "198.51.100.0/24";
 const ROUTED6: &str = "2001:db8:1::/48";
 const FRAMES: usize = 30_000;
+const XDP_DROP: u32 = 1;
 const XDP_PASS: u32 = 2;
 const XDP_REDIRECT: u32 = 4;
 const SHAPE: TableSizes =
@@ -32,15 +39,19 @@ const SHAPE: TableSizes =
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
-    let name = "the_driver_forwards_as_the_graph_does";
-    let trial = match Forwarding::new(SHAPE).err() {
-        None => Trial::test(name, the_driver_forwards_as_the_graph_does),
+    let missing = Forwarding::new(SHAPE).err();
+    let trial = |name: &str, test: fn() -> Result<(), Failed>| match &missing {
+        None => Trial::test(name, test),
         Some(missing) => {
             let name = format!("{name} (needs BPF: {missing})");
             Trial::test(name, || Ok(())).with_ignored_flag(true)
         }
     };
-    libtest_mimic::run(&arguments, vec![trial]).exit_code()
+    let trials = vec![
+        trial("the_driver_forwards_as_the_graph_does", the_driver_forwards_as_the_graph_does),
+        trial("the_driver_counts_and_drops_as_the_graph_does", rules_are_as_handlers),
+    ];
+    libtest_mimic::run(&arguments, trials).exit_code()
 }
 
 /// Two links with both families; A and B are known, and the routed prefixes are behind B.
@@ -249,7 +260,120 @@ fn the_driver_forwards_as_the_graph_does() -> Result<(), Failed> {
         ForwardingReason::NoPort,
         ForwardingReason::Elsewhere,
         ForwardingReason::Partial,
+        ForwardingReason::Dropped,
     ];
     assert!(silent.iter().all(|(reason, _)| rare.contains(reason)), "{silent:?}");
+    Ok(())
+}
+
+/// A handler in the graph, and in the driver for packets of one family or both.
+struct Both {
+    at: At,
+    /// What it drops; none if it counts.
+    drops: Option<Match>,
+    families: &'static [bool],
+    counted: Counted,
+}
+
+/// Packets and octets that a handler has counted in the graph, or packets that it has dropped there.
+type Counted = Box<dyn Fn() -> (u64, u64)>;
+
+/// The handlers of the LAN's link, in the order in which its packets meet them.
+fn handlers() -> Vec<(Both, Box<dyn Handler>)> {
+    let both = |at, families, drops: Option<Match>| {
+        let (counted, handler): (Counted, Box<dyn Handler>) = match drops {
+            None => {
+                let count = Count::default();
+                let own = count.clone();
+                (Box::new(move || (count.packets(), count.octets())), Box::new(own))
+            }
+            Some(which) => {
+                let filter = Filter::dropping(which);
+                let counters = filter.counters();
+                (Box::new(move || (counters.rules[0].get(), 0)), Box::new(filter))
+            }
+        };
+        (Both { at, drops, families, counted }, handler)
+    };
+    let to = |text: &str, bits| Some((text.parse().unwrap(), bits));
+    let any = Match::default();
+    let udp = Match { destination: to("198.51.100.8", 29), protocol: Some(IpProtocol::UDP), ..any };
+    let port = Match { source: to("10.0.0.2", 32), port: Some(0x0707), ..any };
+    let icmp = Match { source: to("fd00:1::a", 128), protocol: Some(IpProtocol::ICMPV6), ..any };
+    let nowhere = Match { destination: to("2001:db8:1:2::", 126), port: Some(7), ..any };
+    let [v4, v6] = [EtherType::IPV4, EtherType::IPV6].map(At::EtherType);
+    vec![
+        both(At::Frame, &[false, true], None),
+        both(At::Frame, &[false], Some(udp)),
+        both(v4, &[false], None),
+        both(v4, &[false], Some(port)),
+        both(v6, &[true], Some(icmp)),
+        both(v6, &[true], Some(nowhere)),
+        both(v6, &[true], None),
+    ]
+}
+
+/// The same of handlers at a link's packets: what they count and drop in graph and driver together is
+/// what they do in the graph alone.
+fn rules_are_as_handlers() -> Result<(), Failed> {
+    let mut graph = graph()?;
+    let (forwarding, program) = driver()?;
+    let (handlers, own): (Vec<_>, Vec<_>) = handlers().into_iter().unzip();
+    let place = |at| Attachment { link: Some(LAN), ..Attachment::new(at, Place::Before) };
+    let ids: Vec<_> =
+        (1..).map(AttachmentId).zip(handlers.iter().map(|one| place(one.at))).collect();
+    let own = ids.iter().zip(own).map(|((id, _), own)| (*id, own, Counter::default())).collect();
+    graph.graph.swap(Swap { wiring: graph.plan.wire(&ids)?, handlers: own });
+    for is_ipv6 in [false, true] {
+        let of = (0..).zip(&handlers).filter(|(_, one)| one.families.contains(&is_ipv6));
+        let rule = |(place, one): (u32, &Both)| ForwardingRule {
+            action: one.drops.map_or(RuleAction::Count, |which| {
+                RuleAction::Drop(RuleMatch {
+                    source: which.source,
+                    destination: which.destination,
+                    protocol: which.protocol.map(|protocol| protocol.0),
+                    port: which.port,
+                })
+            }),
+            place,
+            header_len: if one.at == At::Frame { 14 } else { 0 },
+        };
+        forwarding.set_rules(0, is_ipv6, &of.map(rule).collect::<Vec<_>>())?;
+    }
+    let mut random = Random(0x5eed_0015);
+    let counted = || handlers.iter().map(|one| (one.counted)()).collect::<Vec<_>>();
+    let mut in_graph = vec![(0, 0); handlers.len()];
+    let [mut forwarded, mut dropped] = [0; 2];
+    for _ in 0..FRAMES {
+        let frame = random.frame();
+        let run = program.run(&frame, 1)?;
+        let before = counted();
+        let sent = graph.receive(LAN, std::slice::from_ref(&frame));
+        match run.verdict {
+            XDP_REDIRECT => {
+                assert_eq!(sent, [(WAN, run.frame)], "{frame:02x?}");
+                forwarded += 1;
+            }
+            XDP_DROP => {
+                assert_eq!(sent, [], "{frame:02x?}");
+                dropped += 1;
+            }
+            _ => {
+                assert_eq!((run.verdict, &run.frame), (XDP_PASS, &frame), "{frame:02x?}");
+                for ((sum, after), before) in in_graph.iter_mut().zip(counted()).zip(before) {
+                    *sum = (sum.0 + after.0 - before.0, sum.1 + after.1 - before.1);
+                }
+            }
+        }
+    }
+    assert!(forwarded > FRAMES / 10 && dropped > FRAMES / 20, "{forwarded} {dropped}");
+    let of_dropped = forwarding.counts(0)?;
+    let of_dropped = of_dropped.iter().find(|(reason, _)| *reason == ForwardingReason::Dropped);
+    assert_eq!(of_dropped.map(|(_, count)| count.packets), Some(dropped as u64));
+    for (place, ((one, alone), up)) in (0..).zip(handlers.iter().zip(counted()).zip(in_graph)) {
+        let here = forwarding.rule_count(place)?;
+        let octets = if one.drops.is_some() { 0 } else { here.octets };
+        assert_eq!((here.packets + up.0, octets + up.1), alone, "handler {place}");
+    }
     Ok(())
 }

@@ -8,7 +8,7 @@ mod learnt;
 mod tests;
 
 use crate::{
-    drivers::Drivers,
+    drivers::{Attached, DriverPart, Drivers},
     error::PlanesError,
     kernel::Kernel,
     setup::{RouteTo, StaticRoute},
@@ -56,9 +56,6 @@ pub(crate) struct Control {
     /// here stand there.
     in_graph_until_wired: bool,
 }
-
-/// A handler's id and its position.
-type Attached = (AttachmentId, Attachment);
 
 /// The source of a static route.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -109,7 +106,7 @@ impl fmt::Debug for Prepared {
 impl Prepared {
     /// The ids of the handlers, in the order of their placements.
     pub fn ids(&self) -> Vec<AttachmentId> {
-        self.attached.iter().map(|(id, _)| *id).collect()
+        self.attached.iter().map(|one| one.id).collect()
     }
 
     pub(crate) const fn stage(&self) -> StageNumber {
@@ -167,7 +164,7 @@ impl Control {
         placement: Placement,
         port: &PlanePort,
     ) -> Result<(AttachmentId, Prepared), PlanesError> {
-        let kept = self.attached.iter().map(|(id, _)| Placement::Kept(*id));
+        let kept = self.attached.iter().map(|one| Placement::Kept(one.id));
         let all = kept.chain([placement]).collect();
         Ok((AttachmentId(self.next_id), self.prepare(all, port)?))
     }
@@ -178,8 +175,8 @@ impl Control {
         id: AttachmentId,
         port: &PlanePort,
     ) -> Result<Option<Prepared>, PlanesError> {
-        let others = self.attached.iter().filter(|(other, _)| *other != id);
-        let kept: Vec<_> = others.map(|(id, _)| Placement::Kept(*id)).collect();
+        let others = self.attached.iter().filter(|other| other.id != id);
+        let kept: Vec<_> = others.map(|one| Placement::Kept(one.id)).collect();
         if kept.len() == self.attached.len() {
             return Ok(None);
         }
@@ -199,7 +196,7 @@ impl Control {
             let (attachment, value) = match placement {
                 Placement::Kept(id) => {
                     orders.push(HandlerOrder::Kept(id));
-                    attached.extend(self.attached.iter().find(|(known, _)| *known == id).copied());
+                    attached.extend(self.attached.iter().find(|known| known.id == id).copied());
                     continue;
                 }
                 Placement::Described(attachment, value) => (attachment, value),
@@ -207,7 +204,7 @@ impl Control {
             };
             let id = AttachmentId(next_id);
             next_id += 1;
-            attached.push((id, attachment));
+            attached.push(Attached { id, at: attachment, part: DriverPart::of(&value) });
             orders.push(HandlerOrder::New(id, attachment, value));
         }
         let PortAnswer::Staged(stage) = port.ask(PortRequest::Stage(orders))? else {
@@ -227,7 +224,7 @@ impl Control {
     fn write_attachments(&mut self) {
         let table = &mut self.host.tables_mut().attachments;
         let before: Vec<u32> = table.iter().map(|(place, _)| place).collect();
-        let records = self.attached.iter().map(|(id, at)| attachment_record(*id, at));
+        let records = self.attached.iter().map(|one| attachment_record(one.id, &one.at));
         let mut used = 0;
         for (place, record) in (0..).zip(records) {
             used = place + 1;

@@ -6,18 +6,21 @@
 //! one stays; drivers note that they have used it, and the graph then asks the neighbour as ever. No
 //! packet goes to the graph for that: it would be lost while no data plane is there.
 
+mod handlers;
 mod tables;
+
+pub(crate) use handlers::{Attached, DriverPart};
 
 use crate::setup::Setup;
 use gatewright_link::{ForwardingMaps, KernelPort, LinkInfo, Mode, kernel_port};
 use gatewright_packet::LinkIndex;
-use gatewright_stack::{At, Attachment, Host, Interface, RouteFollower, Side};
+use gatewright_stack::{AttachmentId, Host, Interface, RouteFollower};
 use gatewright_tables::{
     Map,
     records::{Neighbour, NeighbourKey},
 };
-use gatewright_wire::EtherType;
 use gatewright_xdp::{Forwarding, ForwardingReason, PacketCount, TableSizes};
+use handlers::Handled;
 use serde::Serialize;
 use std::{
     net::IpAddr,
@@ -58,10 +61,7 @@ struct DriverLink {
     up: bool,
     /// Whether redirected frames leave by it.
     is_port: bool,
-    /// Whether IPv4 and IPv6 that it receives go to the graph.
-    received: [bool; 2],
-    /// Whether IPv4 and IPv6 that it would send go to the graph.
-    sent: [bool; 2],
+    handled: Handled,
 }
 
 /// The state of a host that drivers follow.
@@ -69,6 +69,8 @@ struct DriverLink {
 struct DriverState {
     links: Vec<DriverLink>,
     own: Vec<IpAddr>,
+    /// The handlers that drivers may have a part in.
+    handlers: Vec<AttachmentId>,
 }
 
 /// Forwarding in the drivers of a gateway's links.
@@ -177,12 +179,13 @@ impl Drivers {
         }
     }
 
-    /// Publishes interfaces, next hops and what goes up, if they have changed. Packets that
-    /// `attached` looks at go up; `everything` does if it is left to the kernel.
+    /// Publishes interfaces, next hops and what goes up, if they have changed. Packets that handlers
+    /// look at go up, those of now and those that are `coming`; `everything` does if it is left to
+    /// the kernel.
     pub(crate) fn publish(
         &mut self,
         host: &Host,
-        attached: &(impl Iterator<Item = Attachment> + Clone),
+        (attached, coming): (&[Attached], Option<&[Attached]>),
         everything: bool,
     ) {
         let full = self.tables().full;
@@ -190,12 +193,17 @@ impl Drivers {
         let mut links = vec![DriverLink::default(); count];
         for own in host.interfaces() {
             let Some(link) = links.get_mut(own.link.index()) else { continue };
-            *link = self.link(own, &mut attached.clone());
-            for (up, full) in link.received.iter_mut().zip(full) {
+            *link = self.link(own, attached);
+            if let Some(coming) = coming {
+                link.handled.meet(&Handled::by(coming, own.link));
+            }
+            for (up, full) in link.handled.received.iter_mut().zip(full) {
                 *up |= full || everything;
             }
         }
-        let state = DriverState { links, own: host.own_sources() };
+        let all = attached.iter().chain(coming.unwrap_or_default());
+        let handlers = all.filter(|one| one.part.is_of_drivers()).map(|one| one.id).collect();
+        let state = DriverState { links, own: host.own_sources(), handlers };
         if state != self.published {
             self.tables().publish(&self.published.links, &state);
             self.published = state;
@@ -203,29 +211,20 @@ impl Drivers {
     }
 
     /// An interface as drivers have to know it.
-    fn link(&self, own: &Interface, attached: &mut dyn Iterator<Item = Attachment>) -> DriverLink {
+    fn link(&self, own: &Interface, attached: &[Attached]) -> DriverLink {
         let port = self.ports.get(own.link.index()).copied().flatten();
-        let mut link = DriverLink {
+        let mut handled = Handled::by(attached, own.link);
+        let is_traced = |traced: &Option<LinkIndex>| traced.is_none_or(|link| link == own.link);
+        if !own.up || !own.forwarding || self.traced.iter().any(is_traced) {
+            handled.received = [true; 2];
+        }
+        DriverLink {
             mac: own.ethernet_address().map(|mac| mac.0),
             mtu: own.mtu,
             up: own.up,
             is_port: port.is_some_and(|port| port.takes_redirected == Some(true)),
-            received: [!own.up || !own.forwarding; 2],
-            sent: [false; 2],
-        };
-        for attachment in attached.filter(|at| at.link.is_none_or(|link| link == own.link)) {
-            let looked_at = match attachment.side {
-                Side::Receive => &mut link.received,
-                Side::Transmit => &mut link.sent,
-            };
-            for (up, looks) in looked_at.iter_mut().zip(looks_at(attachment.at)) {
-                *up |= looks;
-            }
+            handled,
         }
-        if self.traced.iter().any(|traced| traced.is_none_or(|link| link == own.link)) {
-            link.received = [true; 2];
-        }
-        link
     }
 
     /// Asks the kernel for the interfaces of `links`, if that is due; returns whether any differs.
@@ -298,6 +297,11 @@ impl Drivers {
         had.map(DriverCount::new).collect()
     }
 
+    /// Packets and octets that drivers have counted or dropped in place of a handler.
+    pub(crate) fn handled(&self, id: AttachmentId) -> PacketCount {
+        self.tables().handled(id)
+    }
+
     /// The next hops by which drivers have forwarded packets; `name` is that of a link.
     pub(crate) fn next_hops(&self, name: impl Fn(LinkIndex) -> String) -> Vec<NextHopStatus> {
         let used = self.tables().used_hops();
@@ -307,17 +311,4 @@ impl Drivers {
         };
         used.into_iter().map(status).collect()
     }
-}
-
-/// Whether a handler at a position sees transit packets of IPv4 and IPv6.
-const fn looks_at(at: At) -> [bool; 2] {
-    let mut looks = [false; 2];
-    match at {
-        At::Frame => looks = [true; 2],
-        At::EtherType(EtherType::IPV4) => looks[IPV4] = true,
-        At::EtherType(EtherType::IPV6) => looks[IPV6] = true,
-        // Packets of other kinds, to this host or from it, or that went up already.
-        _ => {}
-    }
-    looks
 }

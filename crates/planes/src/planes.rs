@@ -271,7 +271,8 @@ impl Planes {
 
     /// The attached handlers in order, with what they have counted.
     pub fn handlers(&self) -> Vec<HandlerNow> {
-        self.port().handlers()
+        let now = self.port().handlers();
+        self.control().with_driver_counts(now)
     }
 
     /// Allocates an id for an attachment outside the planes, from the same sequence as the
@@ -473,7 +474,7 @@ impl Planes {
             ways,
             unclaimed: reasons(&sums, CounterOwner::Graph),
             icmp: IcmpStatus::all(&sums),
-            handlers: self.handlers(),
+            handlers: control.with_driver_counts(self.port().handlers()),
             kernel: control.kernel.as_ref().map(Kernel::status),
             sojourn: vec![Sojourn { mode: "graph", times: self.sojourn(), ..Sojourn::default() }],
             workers,

@@ -4,6 +4,7 @@
     clippy::expect_used,
     clippy::unwrap_used,
     clippy::panic,
+    clippy::indexing_slicing,
     clippy::print_stderr,
     reason = "a test may fail loudly"
 )]
@@ -13,10 +14,15 @@ mod numbered;
 
 use gatewright_link::Backend;
 use gatewright_packet::LinkIndex;
-use gatewright_planes::{LinkSetup, Planes, RouteOrder, RouteTarget, Setup};
-use gatewright_stack::{At, Attachment, Place, Side, builtin::Count, builtin::Match};
+use gatewright_planes::{
+    HandlerValue, LinkSetup, Placement, Planes, RouteOrder, RouteTarget, Setup,
+};
+use gatewright_stack::{
+    At, Attachment, Place, Side,
+    builtin::{Count, HostPart, Match},
+};
 use gatewright_testbed::{Needs, TwoSubnets, wait_until};
-use gatewright_wire::EtherType;
+use gatewright_wire::{EtherType, IpProtocol};
 use libtest_mimic::{Arguments, Failed, Trial};
 use numbered::{Flight, Passed, Progress};
 use std::{
@@ -48,6 +54,8 @@ fn main() -> ExitCode {
         trial("what_is_not_plain_comes_up", what_is_not_plain_comes_up),
         trial("a_handler_that_comes_and_goes_loses_nothing", swaps_lose_nothing),
         trial("a_handler_and_a_trace_see_what_they_look_at", lookers_see_packets),
+        trial("drivers_count_and_drop_in_place_of_handlers", drivers_count_and_drop),
+        trial("each_packet_is_counted_once_while_handlers_change", each_is_counted_once),
         trial("routes_and_neighbours_are_followed", routes_and_neighbours_are_followed),
         trial("a_stale_neighbour_is_asked_while_drivers_forward_to_it", stale_neighbours_are_asked),
         trial("a_link_without_forwarding_forwards_nothing", links_decide),
@@ -244,10 +252,120 @@ fn lookers_see_packets() -> Result<(), Failed> {
     assert!(!steps.is_empty(), "{}", world.said());
     drop(tracing);
     assert_eq!(world.adds(LAN, "forwarded", || world.pings(to, 5)), 5);
+    // The kernel beside a link gets copies of what is for this host.
+    let at = Attachment { link: Some(LAN), ..Attachment::new(At::Frame, Place::Tap) };
+    let copies = HandlerValue::Host { part: HostPart::Copy, to: WAN };
+    let id = world.gateway.place(Placement::Described(at, copies))?;
+    assert_eq!(world.adds(LAN, "forwarded", || world.pings(to, 5)), 5);
+    world.gateway.detach(id)?;
     // Where packets to this host alone pass, nobody looks at transit.
     let at = Attachment::new("ip:icmp".parse()?, Place::Tap);
     world.gateway.attach(at, Box::new(Count::default()))?;
     assert_eq!(world.adds(LAN, "forwarded", || world.pings(to, 5)), 5);
+    Ok(())
+}
+
+/// `count` and `drop` run in the driver; what needs more than the driver reads goes to the graph.
+fn drivers_count_and_drop() -> Result<(), Failed> {
+    let world = World::new()?;
+    let place = |at: At, value| {
+        let at = Attachment { link: Some(LAN), ..Attachment::new(at, Place::Before) };
+        world.gateway.place(Placement::Described(at, value))
+    };
+    let handled = |id| {
+        let all = world.gateway.handlers();
+        let own = all.iter().find(|handler| handler.id == id).unwrap();
+        (own.counted, own.taken)
+    };
+    let ipv4 = At::EtherType(EtherType::IPV4);
+    let count = place(ipv4, HandlerValue::Count)?;
+    let which = Match { protocol: Some(IpProtocol::UDP), port: Some(7009), ..Match::default() };
+    let drop = place(At::Frame, HandlerValue::Drop { which })?;
+    let before = handled(count).0.unwrap();
+    assert_eq!(world.adds(LAN, "forwarded", || world.pings("10.10.2.2", 5)), 5, "{}", world.said());
+    // RFC 792: 56 octets of data behind headers of 8 and 20.
+    assert_eq!(handled(count).0, Some((before.0 + 5, before.1 + 5 * 84)));
+    let receivers = [7009, 7001].map(|port| {
+        let socket = world.hosts.south.run(|| UdpSocket::bind(("10.10.2.2", port))).unwrap();
+        let socket = socket.unwrap();
+        socket.set_read_timeout(Some(WITHIN)).unwrap();
+        socket
+    });
+    let sender = world.hosts.north.run(|| UdpSocket::bind(("10.10.1.2", 0)))??;
+    let [dropped, passed] = &receivers;
+    let send = |octets: &[u8]| {
+        for port in [7009, 7001] {
+            sender.send_to(octets, ("10.10.2.2", port)).unwrap();
+        }
+        // It comes behind the other one.
+        assert_eq!(passed.recv(&mut [0; 4096]).unwrap(), octets.len());
+    };
+    assert_eq!(world.adds(LAN, "dropped", || send(b"one")), 1, "{}", world.said());
+    assert_eq!(handled(drop), (None, 1));
+    // The port is in the first fragment only: the graph drops both.
+    assert_eq!(world.adds(LAN, "looked-at", || send(&[1; 2000])), 4, "{}", world.said());
+    assert_eq!(handled(drop), (None, 3));
+    dropped.set_nonblocking(true)?;
+    assert!(dropped.recv(&mut [0; 4096]).is_err(), "none of them came");
+    // A handler that sees packets takes them out of the driver, and these two with them.
+    let tap = Attachment { link: Some(LAN), ..Attachment::new(ipv4, Place::Tap) };
+    let tap = world.gateway.attach(tap, Box::new(Count::default()))?;
+    assert_eq!(world.adds(LAN, "looked-at", || send(b"two")), 2, "{}", world.said());
+    assert_eq!(handled(drop), (None, 4));
+    world.gateway.detach(tap)?;
+    world.gateway.detach(drop)?;
+    assert_eq!(world.adds(LAN, "forwarded", || send(b"three")), 2, "{}", world.said());
+    dropped.set_nonblocking(false)?;
+    assert_eq!(dropped.recv(&mut [0; 4096])?, 5, "nobody drops it any more");
+    Ok(())
+}
+
+/// Numbered datagrams are counted while another handler comes and goes: each once, in the driver or
+/// in the graph.
+fn each_is_counted_once() -> Result<(), Failed> {
+    const SWAPS: u32 = 20;
+    const BETWEEN: u32 = 400;
+    let world = World::new()?;
+    let receiver = world.hosts.south.run(|| UdpSocket::bind(("10.10.2.2", 7000)))??;
+    let sender = world.hosts.north.run(|| UdpSocket::bind(("10.10.1.2", 0)))??;
+    sender.connect(("10.10.2.2", 7000))?;
+    let place = |value| {
+        let at = Attachment::new(At::EtherType(EtherType::IPV4), Place::Before);
+        let at = Attachment { link: Some(LAN), ..at };
+        world.gateway.place(Placement::Described(at, value))
+    };
+    let count = place(HandlerValue::Count)?;
+    let counted = || {
+        let all = world.gateway.handlers();
+        all.iter().find(|handler| handler.id == count).and_then(|one| one.counted).unwrap().0
+    };
+    let before = counted();
+    let swap = |progress: &Progress| {
+        let more =
+            || progress.wait_for_more(BETWEEN, WITHIN).then_some(()).ok_or("it stands still");
+        for number in 0..SWAPS {
+            more()?;
+            // The one runs in the driver, the other takes the packets out of it.
+            let which = Match { port: Some(7009), ..Match::default() };
+            let rules = [
+                HandlerValue::Drop { which },
+                HandlerValue::RateLimit { rate: u32::MAX, burst: u32::MAX },
+            ];
+            let id = place(rules[usize::try_from(number % 2)?].clone())?;
+            more()?;
+            world.gateway.detach(id)?;
+        }
+        Ok(())
+    };
+    let limits = (Flight::AtMost(HELD), WITHIN);
+    let forwarded = world.count(LAN, "forwarded");
+    let is_all = |sent, received| sent == received;
+    let Passed { sent, numbers, .. } = numbered::pass(&sender, &receiver, limits, swap, is_all)?;
+    let forwarded = world.count(LAN, "forwarded") - forwarded;
+    eprintln!("{SWAPS} handlers, {sent} sent, {forwarded} by the driver");
+    assert_eq!(u32::try_from(numbers.len())?, sent, "{}", world.said());
+    assert_eq!(counted() - before, u64::from(sent), "{}", world.said());
+    assert!(forwarded > 0 && forwarded < u64::from(sent), "some by either: {forwarded} of {sent}");
     Ok(())
 }
 

@@ -36,6 +36,8 @@ struct ipv6 {
 VALUE(const struct constants, constants);
 VALUE(struct link, links)[LINKS_MAX];
 VALUE(u64, own)[OWN_BITS / 64];
+/* By link and family. */
+VALUE(struct rules, rules)[2 * LINKS_MAX];
 VALUE(u16, direct)[DIRECT_ENTRIES];
 /* As large as the loader makes them; `constants` tells how large. */
 VALUE(u16, groups)[];
@@ -46,6 +48,7 @@ MAP(neighbours);
 MAP(ports);
 MAP(counts);
 MAP(hop_counts);
+MAP(rule_counts);
 
 /* The link's own programs, which the loader puts behind this one: whether the driver has taken a
  * VLAN tag out of the frame, and what happens to frames that go up. */
@@ -280,6 +283,8 @@ INLINE enum reason resolve(u32 index, struct neighbour_key *neighbour, u32 sent,
 #define TCP 6
 #define UDP 17
 #define SCTP 132
+#define UDP_LITE 136
+#define ICMPV6 58
 #define ROUTING 43
 #define DESTINATION_OPTIONS 60
 
@@ -336,9 +341,97 @@ INLINE int is_partial(struct xdp_md *context, u16 *transport, u32 protocol, u32 
            !is_right(context, (u8 *)transport, length, sum);
 }
 
-/* Sends a frame whose IP header is changed already. */
-INLINE int send(struct xdp_md *context, u32 hop, struct found *found, u32 length)
+#define FAMILY_4 0
+#define FAMILY_6 1
+
+/* A packet as rules match it. */
+struct matched {
+    u32 family;
+    u32 octets; /* of the frame, from the IP header on */
+    u32 source[4], destination[4];
+    u16 protocol;
+    u16 is_hidden; /* the upper layer is behind other headers, or in the first fragment */
+    void *transport;
+    u32 length; /* of the packet behind its IP header */
+};
+
+/* Counts a packet by the rules that count, before the one with the number `until`. */
+INLINE void count_by_rules(struct matched *packet, u32 until)
 {
+    volatile struct rules *all = &rules[2 * (constants.link & (LINKS_MAX - 1)) + packet->family];
+    for (u32 i = 0; i < RULES_MAX; i++) {
+        if (i >= until || i >= all->number)
+            break;
+        volatile struct rule *rule = &all->rules[i];
+        if (!(rule->flags & RULE_DROPS))
+            count(&rule_counts, rule->place, packet->octets + rule->octets);
+    }
+}
+
+/* Whether a packet goes on, is dropped, or goes up because a rule needs what it does not show here. */
+INLINE enum reason judge(struct xdp_md *context, struct matched *packet, int *verdict)
+{
+    volatile struct rules *all = &rules[2 * (constants.link & (LINKS_MAX - 1)) + packet->family];
+    u32 version = all->version, number = all->number;
+    if (LIKELY(number == 0))
+        return version & 1 ? UNSETTLED : FORWARDED;
+    fence();
+    u16 *ports = packet->transport, port = 0;
+    int has_ports = packet->protocol == TCP || packet->protocol == UDP ||
+                    packet->protocol == UDP_LITE || packet->protocol == SCTP;
+    int no_ports_here = packet->length < 4 || (void *)(ports + 2) > (void *)(u64)context->data_end;
+    if (!no_ports_here)
+        port = ports[1];
+    u32 drops = RULES_MAX, place = 0, more = 0;
+    for (u32 i = 0; i < RULES_MAX; i++) {
+        if (i >= number)
+            break;
+        volatile struct rule *rule = &all->rules[i];
+        u32 flags = rule->flags, differ = 0;
+        if (!(flags & RULE_DROPS))
+            continue;
+#pragma unroll
+        for (int word = 0; word < 4; word++) {
+            differ |= (packet->source[word] ^ rule->source[word]) & rule->source_mask[word];
+            differ |= (packet->destination[word] ^ rule->destination[word]) &
+                      rule->destination_mask[word];
+        }
+        if (differ)
+            continue;
+        if (flags & (RULE_PROTOCOL | RULE_PORT) && packet->is_hidden)
+            return LOOKED_AT;
+        if (flags & RULE_PROTOCOL && rule->protocol != packet->protocol)
+            continue;
+        if (flags & RULE_PORT) {
+            if (!has_ports)
+                continue;
+            if (no_ports_here)
+                return LOOKED_AT;
+            if (rule->port != port)
+                continue;
+        }
+        drops = i;
+        place = rule->place;
+        more = rule->octets;
+        break;
+    }
+    fence();
+    if (UNLIKELY(version & 1 || version != all->version))
+        return UNSETTLED;
+    if (drops == RULES_MAX)
+        return FORWARDED;
+    count_by_rules(packet, drops);
+    count(&rule_counts, place, packet->octets + more);
+    count(&counts, constants.link * REASON_ROOM + DROPPED, packet->octets);
+    *verdict = XDP_DROP;
+    return DROPPED;
+}
+
+/* Sends a frame whose IP header is changed already. */
+INLINE int send(struct xdp_md *context, u32 hop, struct found *found, u32 length,
+                struct matched *packet)
+{
+    count_by_rules(packet, RULES_MAX);
     void *data = (void *)(u64)context->data, *end = (void *)(u64)context->data_end;
     struct ethernet *ethernet = data;
     if ((void *)(ethernet + 1) > end)
@@ -379,7 +472,19 @@ INLINE enum reason forward4(struct xdp_md *context, struct ipv4 *ip, u32 octets,
     if (s == 0 || d == 0 || s == 127 || d == 127 || s >= 224 || d >= 224 ||
         source >> 16 == 0xa9fe || destination >> 16 == 0xa9fe || perhaps_own(source, 0, 0, 0))
         return SCOPE;
-    enum reason reason;
+    struct matched packet = {
+        .family = FAMILY_4,
+        .octets = octets,
+        .source = {ip->source},
+        .destination = {ip->destination},
+        .protocol = ip->protocol,
+        .is_hidden = (ip->fragment & BE16(0x3fff)) != 0,
+        .transport = ip + 1,
+        .length = length - sizeof(*ip),
+    };
+    enum reason reason = judge(context, &packet, verdict);
+    if (reason != FORWARDED)
+        return reason;
     u32 hop;
     if (constants.words4) {
         struct key key = {(u64)destination << 32, 0};
@@ -408,7 +513,7 @@ INLINE enum reason forward4(struct xdp_md *context, struct ipv4 *ip, u32 octets,
     ip->checksum = checksum + (checksum >= 0xffff);
     if (octets != length)
         adjust_tail(context, (int)length - (int)octets);
-    *verdict = send(context, hop, &found, length);
+    *verdict = send(context, hop, &found, length, &packet);
     return FORWARDED;
 }
 
@@ -433,7 +538,23 @@ INLINE enum reason forward6(struct xdp_md *context, struct ipv6 *ip, u32 octets,
         (u64)d << 32 | BE32(ip->destination[1]),
         (u64)BE32(ip->destination[2]) << 32 | BE32(ip->destination[3]),
     };
-    enum reason reason;
+    u8 next = ip->next_header;
+    struct matched packet = {
+        .family = FAMILY_6,
+        .octets = octets,
+        .source = {ip->source[0], ip->source[1], ip->source[2], ip->source[3]},
+        .destination = {ip->destination[0], ip->destination[1], ip->destination[2],
+                        ip->destination[3]},
+        .protocol = next,
+        /* All else may be an extension header. */
+        .is_hidden = next != TCP && next != UDP && next != ICMPV6 && next != SCTP &&
+                     next != UDP_LITE,
+        .transport = ip + 1,
+        .length = length - sizeof(*ip),
+    };
+    enum reason reason = judge(context, &packet, verdict);
+    if (reason != FORWARDED)
+        return reason;
     u32 hop = look_up(routes6, constants.words6, key, 48, &reason);
     if (hop == 0)
         return reason;
@@ -457,7 +578,7 @@ INLINE enum reason forward6(struct xdp_md *context, struct ipv6 *ip, u32 octets,
     ip->hop_limit -= 1;
     if (octets != length)
         adjust_tail(context, (int)length - (int)octets);
-    *verdict = send(context, hop, &found, length);
+    *verdict = send(context, hop, &found, length, &packet);
     return FORWARDED;
 }
 
@@ -501,7 +622,7 @@ SECTION("xdp") int forward(struct xdp_md *context)
     } else {
         reason = NOT_IP;
     }
-    if (reason == FORWARDED)
+    if (reason == FORWARDED || reason == DROPPED)
         return verdict;
 up:
     count(&counts, constants.link * REASON_ROOM + reason, octets);

@@ -19,6 +19,7 @@ enum reason {
     NO_PORT,      /* the egress link has just gone: the frame is dropped */
     ELSEWHERE,    /* the egress link takes no frames from a driver */
     PARTIAL,      /* a transport checksum that is left to the device: the graph completes it */
+    DROPPED,      /* none: a handler that drops them runs here */
     BAD_STATION,  /* the source's link address is a group's (IEEE 802.3 §3.2.3) */
 };
 
@@ -44,6 +45,26 @@ struct link {
     u8 mac[6]; /* the link's own address */
     u16 unused;
     u32 unused_too;
+};
+
+/* Handlers that run here, of the packets of a family that a link receives, in their order; an odd
+ * `version` says that they are being written. A packet that goes up meets its handlers there. */
+#define RULES_MAX 8
+#define RULE_DROPS 1    /* what matches; else the rule counts */
+#define RULE_PROTOCOL 2 /* only what has `protocol` */
+#define RULE_PORT 4     /* only what has the destination port `port` */
+struct rule {
+    u32 flags;
+    u32 place;    /* of its numbers in `rule_counts` */
+    u32 octets;   /* that it counts before the IP header */
+    u16 protocol;
+    u16 port;     /* as in a header */
+    u32 source[4], source_mask[4], destination[4], destination_mask[4]; /* as in a header */
+};
+struct rules {
+    u32 version;
+    u32 number;
+    struct rule rules[RULES_MAX];
 };
 
 /* Bits of addresses that are ours or a subnet's broadcast: a set bit says *perhaps*. */

@@ -1,14 +1,17 @@
 //! Forwarding in the driver: tables that all links share, and a program for each link.
 
 mod maps;
+mod rules;
 
 pub use maps::{ForwardingMaps, LinkProgram};
+pub use rules::{ForwardingRule, RuleAction, RuleMatch};
 
 use crate::compiled::CompiledError;
 use crate::direct::Direct;
 use crate::layout::{
     COUNT_LEN, DIRECT_ENTRIES, ForwardingReason, HOP_ELSEWHERE, HOP_LEN, HOP_NEIGHBOUR, LINK_LEN,
-    LINKS_MAX, NEIGHBOUR_KEY_LEN, NEIGHBOUR_LEN, NOTE_USE, OWN_BITS, REASON_ROOM, USED, own_bit,
+    LINKS_MAX, NEIGHBOUR_KEY_LEN, NEIGHBOUR_LEN, NOTE_USE, OWN_BITS, REASON_ROOM, RULE_COUNTS_MAX,
+    USED, own_bit,
 };
 use crate::map::{BpfMap, MapType};
 use crate::program::{BpfProgram, LoadError};
@@ -131,6 +134,7 @@ pub struct Forwarding {
     sizes: TableSizes,
     links: SharedMap,
     own: SharedMap,
+    rules: SharedMap,
     hops: SharedMap,
     routes4: Routes4,
     /// `direct`, `groups`, `routes4`, `routes6`.
@@ -140,6 +144,7 @@ pub struct Forwarding {
     ports: BpfMap,
     counts: BpfMap,
     hop_counts: BpfMap,
+    rule_counts: BpfMap,
 }
 
 impl Forwarding {
@@ -178,12 +183,14 @@ impl Forwarding {
         Ok(Self {
             links: SharedMap::new("links", LINKS_MAX * LINK_LEN, 1)?,
             own: SharedMap::new("own", OWN_BITS / 8, 1)?,
+            rules: SharedMap::new("rules", rules::LEN, 1)?,
             hops: SharedMap::new("hops", HOP_LEN, sizes.hops)?,
             routes6: RoutesWriter::in_words(&area6.words, sizes.routes6)?,
             neighbours: map(MapType::Hash, "neighbours", key, NEIGHBOUR_LEN, sizes.neighbours)?,
             ports: map(MapType::Interfaces, "ports", 4, 4, LINKS_MAX)?,
             counts: map(each, "counts", 4, COUNT_LEN, LINKS_MAX * REASON_ROOM)?,
             hop_counts: map(each, "hop_counts", 4, COUNT_LEN, sizes.hops)?,
+            rule_counts: map(each, "rule_counts", 4, COUNT_LEN, RULE_COUNTS_MAX)?,
             areas: [direct.map, groups.map, area4.map, area6.map],
             sizes,
             routes4,
@@ -211,9 +218,11 @@ impl Forwarding {
             Routes4::Trie(_) => RoutesWriter::<Ipv4Addr>::words(self.sizes.routes4).unwrap_or(0),
         };
         let [direct, groups, routes4, routes6] = &self.areas;
-        let (links, own, hops) = (&self.links.map, &self.own.map, &self.hops.map);
-        let tables = [links, own, direct, groups, routes4, routes6, hops];
-        let others = [&self.neighbours, &self.ports, &self.counts, &self.hop_counts];
+        let [links, own, rules, hops] =
+            [&self.links, &self.own, &self.rules, &self.hops].map(|shared| &shared.map);
+        let tables = [links, own, rules, direct, groups, routes4, routes6, hops];
+        let counts = [&self.counts, &self.hop_counts, &self.rule_counts];
+        let others = [&self.neighbours, &self.ports].into_iter().chain(counts);
         ForwardingMaps::of(&self.sizes, words4, tables.into_iter().chain(others))
     }
 

@@ -35,6 +35,21 @@ pub(crate) const HOP_NEIGHBOUR: u32 = 1;
 /// `HOP_ELSEWHERE`.
 pub(crate) const HOP_ELSEWHERE: u32 = 2;
 
+/// Rules of a family on a link.
+pub const RULES_MAX: usize = 8;
+/// Octets of `struct rule`.
+pub(crate) const RULE_LEN: usize = 80;
+/// Octets of `struct rules`.
+pub(crate) const RULES_LEN: usize = 8 + RULES_MAX * RULE_LEN;
+/// `RULE_DROPS`.
+pub(crate) const RULE_DROPS: u32 = 1;
+/// `RULE_PROTOCOL`.
+pub(crate) const RULE_PROTOCOL: u32 = 2;
+/// `RULE_PORT`.
+pub(crate) const RULE_PORT: u32 = 4;
+/// Entries of `rule_counts`.
+pub const RULE_COUNTS_MAX: u32 = 256;
+
 /// `NOTE_USE`.
 pub(crate) const NOTE_USE: u32 = 1;
 /// `USED`.
@@ -76,13 +91,15 @@ pub enum ForwardingReason {
     Elsewhere,
     /// The transport checksum is left to the device: the graph completes it.
     Partial,
+    /// A rule dropped it.
+    Dropped,
     /// The source's link address is a group's.
     BadStation,
 }
 
 impl ForwardingReason {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Forwarded,
         Self::NotIp,
         Self::NotOurs,
@@ -99,6 +116,7 @@ impl ForwardingReason {
         Self::NoPort,
         Self::Elsewhere,
         Self::Partial,
+        Self::Dropped,
         Self::BadStation,
     ];
 
@@ -121,6 +139,7 @@ impl ForwardingReason {
             Self::NoPort => "no-port",
             Self::Elsewhere => "elsewhere",
             Self::Partial => "partial",
+            Self::Dropped => "dropped",
             Self::BadStation => "bad-station",
         }
     }

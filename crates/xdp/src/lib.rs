@@ -24,12 +24,12 @@ mod stamp;
 pub use compiled::{CompiledError, CompiledProgram, Symbol};
 pub use direct::{Direct, GROUPS_MAX, Undecided};
 pub use forward::{
-    Forwarding, ForwardingError, ForwardingMaps, Hop, HopNeighbour, LinkPort, LinkProgram,
-    PacketCount, TableSizes,
+    Forwarding, ForwardingError, ForwardingMaps, ForwardingRule, Hop, HopNeighbour, LinkPort,
+    LinkProgram, PacketCount, RuleAction, RuleMatch, TableSizes,
 };
 pub use generate::{Generator, ReceivedFrames, Receiver};
 pub use label::{LabelReason, LabelSwitching};
-pub use layout::{ForwardingReason, LINKS_MAX};
+pub use layout::{ForwardingReason, LINKS_MAX, RULE_COUNTS_MAX, RULES_MAX};
 pub use silence::SilentInterface;
 pub use stamp::{STAMPS_MAX, Stamper};
 

@@ -5,8 +5,8 @@ use gatewright_tables::{HopIndex, Prefix, RoutesWriter};
 use gatewright_testbed::{Namespace, Needs, Veth};
 use gatewright_xdp::program::{BpfProgram, Hook, Instruction, TestRun};
 use gatewright_xdp::{
-    Forwarding, ForwardingReason, Generator, Hop, HopNeighbour, LinkPort, LinkProgram, PacketCount,
-    Receiver, TableSizes,
+    Forwarding, ForwardingReason, ForwardingRule, Generator, Hop, HopNeighbour, LinkPort,
+    LinkProgram, PacketCount, RULES_MAX, Receiver, RuleAction, RuleMatch, TableSizes,
 };
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -45,6 +45,7 @@ fn main() -> ExitCode {
             "a_complete_checksum_is_not_taken_for_a_partial_one",
             a_complete_checksum_is_not_taken_for_a_partial_one,
         ),
+        trial("rules_count_and_drop", rules_count_and_drop),
         trial("code_of_the_link_takes_what_goes_up", code_of_the_link_takes_what_goes_up),
         trial("routes_are_those_of_the_trie", routes_are_those_of_the_trie),
         match Needs::new().namespaces().linux(5, 18).missing() {
@@ -388,6 +389,68 @@ fn partial_checksums_go_up() -> Result<(), Failed> {
         let fragment = [&fragment[..34], &v4[34..]].concat();
         assert_eq!(program.run(&fragment, 1)?.verdict, XDP_REDIRECT, "{protocol}");
     }
+    Ok(())
+}
+
+/// Rules count and drop in their order; what a rule needs and a packet does not show here goes up.
+fn rules_count_and_drop() -> Result<(), Failed> {
+    type Change = fn(&mut [u8]);
+    let mut bench = Bench::new(SIZES[1])?;
+    bench.route("198.51.100.0/24", 0)?;
+    bench.route("2001:db8:1::/48", 0)?;
+    let rule = |action, place| ForwardingRule { action, place, header_len: 0 };
+    let from = Some(("192.0.2.0".parse()?, 24));
+    let udp =
+        RuleMatch { source: from, protocol: Some(17), port: Some(53), ..RuleMatch::default() };
+    let before = rule(RuleAction::Count, 3);
+    let drops = rule(RuleAction::Drop(udp), 4);
+    let behind = ForwardingRule { header_len: 14, ..rule(RuleAction::Count, 255) };
+    bench.forwarding.set_rules(0, false, &[before, drops, behind])?;
+    let packet = |change: Change, port: u16| {
+        let mut frame = ipv4([198, 51, 100, 1], change);
+        frame[36..38].copy_from_slice(&port.to_be_bytes());
+        frame
+    };
+    let counts = |bench: &Bench| {
+        [3, 4, 255]
+            .map(|place| bench.forwarding.rule_count(place).unwrap())
+            .map(|count| (count.packets, count.octets))
+    };
+    let cases: [(Change, u16, u32); 6] = [
+        (|_| {}, 53, XDP_DROP),
+        (|_| {}, 54, XDP_REDIRECT),
+        (|header| header[9] = 6, 53, XDP_REDIRECT),
+        (|header| header[14] = 3, 53, XDP_REDIRECT),
+        // The first fragment, and a later one.
+        (|header| header[6] = 0x20, 53, XDP_PASS),
+        (|header| header[7] = 9, 53, XDP_PASS),
+    ];
+    let [mut passed, mut dropped] = [0; 2];
+    for (change, port, verdict) in cases {
+        assert_eq!(bench.run(&packet(change, port))?.verdict, verdict, "{port}");
+        passed += u64::from(verdict == XDP_REDIRECT);
+        dropped += u64::from(verdict == XDP_DROP);
+        let both = passed + dropped;
+        let expected = [(both, both * 40), (dropped, dropped * 40), (passed, passed * 54)];
+        assert_eq!(counts(&bench), expected, "{port}");
+    }
+    assert_eq!(bench.count(ForwardingReason::Dropped)?.packets, 1);
+    // What goes up is counted there.
+    bench.run(&ipv4([8, 8, 8, 8], |_| {}))?;
+    assert_eq!(counts(&bench)[0].0, 4);
+    // The other family has rules of its own.
+    let to6: Ipv6Addr = "2001:db8:1::9".parse()?;
+    let to = Some((to6.into(), 127));
+    let drops = RuleMatch { destination: to, ..RuleMatch::default() };
+    assert_eq!(bench.run(&ipv6(to6, |_| {}))?.verdict, XDP_REDIRECT);
+    bench.forwarding.set_rules(0, true, &[rule(RuleAction::Drop(drops), 0)])?;
+    assert_eq!(bench.run(&ipv6(to6, |_| {}))?.verdict, XDP_DROP);
+    assert_eq!(bench.run(&ipv6("2001:db8:1::a".parse()?, |_| {}))?.verdict, XDP_REDIRECT);
+    bench.forwarding.set_rules(0, true, &[])?;
+    assert_eq!(bench.run(&ipv6(to6, |_| {}))?.verdict, XDP_REDIRECT);
+    assert!(bench.forwarding.set_rules(0, true, &[before; RULES_MAX]).is_ok());
+    assert!(bench.forwarding.set_rules(0, true, &[before; RULES_MAX + 1]).is_err());
+    assert!(bench.forwarding.set_rules(0, true, &[rule(RuleAction::Count, 256)]).is_err());
     Ok(())
 }
 

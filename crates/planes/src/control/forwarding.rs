@@ -2,8 +2,8 @@
 
 use super::{Control, Prepared};
 use crate::drivers::{DriverCount, Drivers, NextHopStatus};
+use gatewright_data::HandlerNow;
 use gatewright_packet::LinkIndex;
-use gatewright_stack::Attachment;
 use gatewright_tables::records::NeighbourKey;
 use std::{net::IpAddr, time::Instant};
 
@@ -32,11 +32,25 @@ impl Control {
     fn publish_beside(&mut self, coming: Option<&Prepared>) {
         let Self { drivers: Some(drivers), host, attached, kernel, .. } = self else { return };
         let unknown = self.in_graph_until_wired;
-        let coming = coming.into_iter().flat_map(|prepared| &prepared.attached);
-        let all =
-            attached.iter().chain(coming).map(|(_, attachment): &(_, Attachment)| *attachment);
+        let coming = coming.map(|prepared| &prepared.attached[..]);
         let is_withdrawn = kernel.as_ref().is_some_and(|kernel| kernel.status().withdrawn);
-        drivers.publish(host, &all, is_withdrawn || unknown);
+        drivers.publish(host, (attached, coming), is_withdrawn || unknown);
+    }
+
+    /// Handlers with what drivers have counted and dropped in their place.
+    pub(crate) fn with_driver_counts(&self, mut handlers: Vec<HandlerNow>) -> Vec<HandlerNow> {
+        let Some(drivers) = &self.drivers else { return handlers };
+        for handler in &mut handlers {
+            let here = drivers.handled(handler.id);
+            match &mut handler.counted {
+                Some((packets, octets)) => {
+                    *packets += here.packets;
+                    *octets += here.octets;
+                }
+                None => handler.taken += here.packets,
+            }
+        }
+        handlers
     }
 
     /// Publishes what changes without an event: interfaces that take redirected frames or no longer.

@@ -1,14 +1,17 @@
 //! The maps of forwarding, and what was published to them.
 
-use super::{DriverLink, DriverState, IPV4, IPV6};
+use super::{
+    DriverLink, DriverState, IPV4, IPV6,
+    handlers::{DriverRule, Handled},
+};
 use gatewright_link::KernelPort;
 use gatewright_packet::LinkIndex;
-use gatewright_stack::{Route, RouteFollower};
+use gatewright_stack::{AttachmentId, Route, RouteFollower};
 use gatewright_tables::{
     HopIndex, Map, Prefix, RoutesWriter,
     records::{Neighbour, NeighbourKey, NeighbourState},
 };
-use gatewright_xdp::{Forwarding, Hop, HopNeighbour, PacketCount};
+use gatewright_xdp::{Forwarding, ForwardingRule, Hop, HopNeighbour, PacketCount, RULE_COUNTS_MAX};
 use std::{
     collections::{HashMap, HashSet, VecDeque},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -34,6 +37,10 @@ pub(super) struct DriverTables {
     /// Those in `stale`.
     queued: HashSet<NeighbourKey>,
     links: Vec<DriverLink>,
+    /// The rules in the maps, by link and family.
+    rules: HashMap<(u32, usize), Vec<ForwardingRule>>,
+    /// The places of handlers' numbers, and what these were when the handler got the place.
+    places: HashMap<AttachmentId, (u32, PacketCount)>,
     /// Whether routes of IPv4 and IPv6 did not fit, so that their packets go to the graph.
     pub(super) full: [bool; 2],
 }
@@ -56,25 +63,75 @@ impl DriverTables {
             stale: VecDeque::new(),
             queued: HashSet::new(),
             links: Vec::new(),
+            rules: HashMap::new(),
+            places: HashMap::new(),
             full: [false; 2],
         }
     }
 
     /// Publishes what differs between two states; `before` are the links of the first one.
     pub(super) fn publish(&mut self, before: &[DriverLink], state: &DriverState) {
-        let none = DriverLink { received: [true; 2], ..DriverLink::default() };
+        self.places.retain(|id, _| state.handlers.contains(id));
+        let absent = Handled { received: [true; 2], ..Handled::default() };
         let count = before.len().max(state.links.len());
         for number in 0..count {
-            let now = state.links.get(number).unwrap_or(&none);
             let Ok(link) = u32::try_from(number) else { break };
+            let now = state.links.get(number);
+            let mut handled = now.map_or(&absent, |now| &now.handled).clone();
+            self.set_rules(link, &mut handled);
             // A link beyond the maps has no program, and next hops by it go to the graph.
-            let _beyond = self.forwarding.look_at(link, now.received, now.sent);
-            let _beyond = self.forwarding.set_mac(link, now.mac.unwrap_or_default());
+            let _beyond = self.forwarding.look_at(link, handled.received, handled.sent);
+            let mac = now.and_then(|now| now.mac).unwrap_or_default();
+            let _beyond = self.forwarding.set_mac(link, mac);
         }
         self.forwarding.set_own(state.own.iter().copied());
         self.links.clone_from(&state.links);
         for number in 0..self.hops.len() {
             self.settle_hop(number);
+        }
+    }
+
+    /// Exchanges the rules of a link where they differ from those in the maps; meanwhile packets go to
+    /// the graph. They do for ever if there is no place for a rule's numbers.
+    fn set_rules(&mut self, link: u32, now: &mut Handled) {
+        for (family, rules) in now.rules.iter().enumerate() {
+            let placed = |rule: &DriverRule| {
+                let DriverRule { id, action, header_len } = *rule;
+                Some(ForwardingRule { action, place: self.place(id)?, header_len })
+            };
+            let placed = rules.iter().map(placed).collect::<Option<Vec<_>>>();
+            if let Some(up) = now.received.get_mut(family).filter(|_| placed.is_none()) {
+                *up = true;
+            }
+            let placed = placed.unwrap_or_default();
+            let written = self.rules.entry((link, family)).or_default();
+            if *written != placed {
+                let _beyond = self.forwarding.look_at(link, [true; 2], now.sent);
+                let _beyond = self.forwarding.set_rules(link, family == IPV6, &placed);
+                *written = placed;
+            }
+        }
+    }
+
+    /// The place of a handler's numbers, which it keeps as long as it is attached.
+    fn place(&mut self, id: AttachmentId) -> Option<u32> {
+        if let Some((place, _)) = self.places.get(&id) {
+            return Some(*place);
+        }
+        let is_free = |place: &u32| self.places.values().all(|(taken, _)| taken != place);
+        let place = (0..RULE_COUNTS_MAX).find(is_free)?;
+        let before = self.forwarding.rule_count(place).ok()?;
+        self.places.insert(id, (place, before));
+        Some(place)
+    }
+
+    /// Packets and octets that drivers have counted or dropped in place of a handler.
+    pub(super) fn handled(&self, id: AttachmentId) -> PacketCount {
+        let Some((place, before)) = self.places.get(&id) else { return PacketCount::default() };
+        let now = self.forwarding.rule_count(*place).unwrap_or(*before);
+        PacketCount {
+            packets: now.packets.saturating_sub(before.packets),
+            octets: now.octets.saturating_sub(before.octets),
         }
     }
 
@@ -84,10 +141,11 @@ impl DriverTables {
             *full = true;
         }
         for (number, link) in (0..).zip(&mut self.links) {
-            if let Some(up) = link.received.get_mut(family) {
+            let Handled { received, sent, .. } = &mut link.handled;
+            if let Some(up) = received.get_mut(family) {
                 *up = true;
             }
-            let _beyond = self.forwarding.look_at(number, link.received, link.sent);
+            let _beyond = self.forwarding.look_at(number, *received, *sent);
         }
     }
 

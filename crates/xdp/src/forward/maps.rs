@@ -14,9 +14,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 static PROGRAM: &[u8] = include_bytes!("../../programs/forward.bpf");
 
 /// Names of the maps in the program, in the order of their descriptors.
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 13] = [
     "links",
     "own",
+    "rules",
     "direct",
     "groups",
     "routes4",
@@ -26,10 +27,11 @@ const NAMES: [&str; 11] = [
     "ports",
     "counts",
     "hop_counts",
+    "rule_counts",
 ];
 
 /// The number of names that stand for memory: the first ones.
-const MEMORIES: usize = 6;
+const MEMORIES: usize = 7;
 
 /// Return from a program with 0 or `XDP_PASS`.
 const NO: [Instruction; 2] = [Instruction(0xb7, 0, 0, 0), Instruction(0x95, 0, 0, 0)];

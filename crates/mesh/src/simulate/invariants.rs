@@ -82,7 +82,7 @@ impl MeshWorld {
 
     /// The relays of the primary and of the backup that a node has installed to another one.
     pub fn installed(&self, from: usize, to: usize) -> [Option<Vec<usize>>; 2] {
-        let destination: NodeId = Self::id(to);
+        let destination: NodeId = self.id(to);
         [PathRole::Primary, PathRole::Backup].map(|role| {
             let host = self.hosts.get(from)?;
             let hop = host.data.paths.get(&(destination, crate::PathClass::BULK, role))?;

@@ -222,13 +222,15 @@ impl MeshWorld {
         self.checks = false;
     }
 
-    /// The identity of a node.
-    pub fn id(index: usize) -> NodeId {
-        NodeId::of_key(&index.to_be_bytes())
+    /// The identity of a node; without such a node that which no node has.
+    pub fn id(&self, index: usize) -> NodeId {
+        self.hosts.get(index).map_or(NodeId(0), |host| host.node.id())
     }
 
     fn machine(&mut self, index: usize, epoch: u32) -> MeshNode {
-        let mut settings = MeshSettings::new(Self::id(index), epoch, self.profile);
+        // In a mesh of members the identity follows from the key that `change` gives the node.
+        let id = NodeId::of_key(&index.to_be_bytes());
+        let mut settings = MeshSettings::new(id, epoch, self.profile);
         settings.seed = self.random.bits();
         (self.change)(&mut settings);
         MeshNode::new(settings)
@@ -385,7 +387,7 @@ impl MeshWorld {
 
     /// Asks the node at `ttl` links on the path of bulk traffic, or its end, for an answer.
     pub fn echo(&mut self, from: usize, to: usize, ttl: u8, token: EchoToken) {
-        let (destination, class) = (Self::id(to), PathClass::BULK);
+        let (destination, class) = (self.id(to), PathClass::BULK);
         self.give(from, MeshInput::Echo { token, destination, class, ttl });
     }
 
@@ -401,7 +403,7 @@ impl MeshWorld {
 
     /// A packet of a node's own.
     fn emit(&mut self, from: usize, to: usize, class: PathClass, packet: &[u8]) {
-        let destination = Self::id(to);
+        let destination = self.id(to);
         let hop = self.hosts.get(from).and_then(|host| host.data.first_hop(destination, class));
         match hop {
             Some(hop) => {

@@ -9,6 +9,9 @@ const FRAMES_MAX: usize = 256;
 /// Maximum octets of the frames kept; the last frame is kept even if it is larger.
 const OCTETS_MAX: usize = 2 * 1024 * 1024;
 
+/// What ends a frame (WHATWG HTML §9.2.5).
+const END: &str = "\n\n";
+
 /// The last frames, numbered without gaps.
 #[derive(Debug)]
 pub(super) struct FrameRing {
@@ -50,8 +53,13 @@ impl FrameRing {
 
     /// A frame with this number. `data` has no line break, as JSON of our own writing has none.
     pub(super) fn frame(&self, number: u64, kind: &str, data: &str) -> Bytes {
-        let run = self.run;
-        format!("id: {run:x}-{number}\nevent: {kind}\ndata: {data}\n\n").into()
+        let head = format!("id: {:x}-{number}\nevent: {kind}\ndata: ", self.run);
+        // With no room to spare: what a frame has is kept as long as the frame.
+        let mut frame = Vec::with_capacity(head.len() + data.len() + END.len());
+        for part in [head.as_str(), data, END] {
+            frame.extend_from_slice(part.as_bytes());
+        }
+        frame.into()
     }
 
     /// Adds a frame; returns its number.

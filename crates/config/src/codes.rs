@@ -24,9 +24,9 @@ codes! {
     leave the default in force. `gatewright schema` lists every table with its keys."
 
     UNKNOWN_TABLE 102 "unknown table"
-    "The tables of a description are [gateway], [planes], [link.NAME], [[route]], [[attach]], \
-    [udp_gateway.NAME], [tcp_proxy.NAME], [balance.NAME], [control], [web], [log], [[program]], \
-    [devices], [cse] and [mesh]."
+    "The tables of a description are [gateway], [planes], [link.NAME], [[route]], \
+    [[neighbour]], [[attach]], [udp_gateway.NAME], [tcp_proxy.NAME], [balance.NAME], [control], \
+    [web], [log], [[program]], [devices], [cse] and [mesh]."
 
     WRONG_TYPE 103 "a value of the wrong type"
     "Numbers stand without quotes, strings with them, lists in brackets:\n\n    \
@@ -375,4 +375,23 @@ codes! {
     "The CSE above is reached over TLS by its `url`, but the data plane sends readings to its `coap` address \
     without any protection, as this version has no DTLS. On a network that others can read or write, \
     leave `coap` out: direct readings then go to `url`, too, by the control plane."
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::tables::Shape;
+
+    /// What `check` and `explain` say of an unknown table names each that there is.
+    #[test]
+    fn the_finding_about_unknown_tables_names_all_of_them() {
+        let said = super::UNKNOWN_TABLE.explanation;
+        for key in crate::tables::ROOT.keys {
+            let header = match key.shape {
+                Shape::Many(..) => format!("[[{}]]", key.name),
+                Shape::Named(..) => format!("[{}.NAME]", key.name),
+                _ => format!("[{}]", key.name),
+            };
+            assert!(said.contains(&header), "{header}");
+        }
+    }
 }

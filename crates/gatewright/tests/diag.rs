@@ -155,3 +155,28 @@ fn doctor_says_what_a_description_lacks() {
     fs::write(&file, "[link.lan]\ndevise = \"x\"\n").unwrap();
     assert_eq!(gatewright(&["doctor", file.to_str().unwrap()]).code, 78);
 }
+
+#[test]
+fn doctor_looks_at_the_tokens_of_the_web_interface() {
+    let folder = folder("doctor-tokens");
+    let (file, tokens) = (folder.join("gateway.toml"), folder.join("tokens"));
+    fs::write(&file, "[cse]\nbase = \"gw\"\nid = \"/gw\"\n[web]\ntokens = \"tokens\"\n").unwrap();
+    let file = file.to_str().unwrap();
+    let line = |code: i32| {
+        let said = gatewright(&["doctor", file]);
+        assert_eq!(said.code, code, "{}", said.out);
+        let mut lines = said.out.lines().skip_while(|line| !line.contains("web        tokens"));
+        let both = [lines.next(), lines.next()].map(Option::unwrap_or_default);
+        (both[0].split_once(' ').unwrap().0.to_owned(), both.join("\n"))
+    };
+    // The first token makes the file.
+    let (state, text) = line(0);
+    assert!(state == "limited" && text.contains("do: nobody is admitted"), "{text}");
+    let add = ["web", "token", "add", file, "--name", "ops", "--role", "operator"];
+    assert_eq!(gatewright(&add).code, 0);
+    let (state, text) = line(0);
+    assert!(state == "good" && text.contains("1 in ") && !text.contains("nobody"), "{text}");
+    fs::write(&tokens, "root:x:0:0\n").unwrap();
+    let (state, text) = line(1);
+    assert!(state == "MISSING" && text.contains("line 1 is no token"), "{text}");
+}

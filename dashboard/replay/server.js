@@ -20,6 +20,14 @@ const TYPES = {
 export const POLICY =
   "default-src 'self'; img-src 'self' data:; style-src 'self'; script-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
+/** What a gateway sends with a report, which is a foreign page. */
+export const REPORT_FIELDS = {
+  'content-type': 'text/html; charset=utf-8',
+  'content-security-policy':
+    "sandbox allow-downloads; default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+  'cross-origin-opener-policy': 'unsafe-none',
+};
+
 function json(response, code, value) {
   response.writeHead(code, { 'content-type': 'application/json' });
   response.end(JSON.stringify(value));
@@ -112,6 +120,12 @@ class Replay {
         json(response, 200, { changes: recording.config.differences }),
       '/api/v1/reload': () => json(response, 200, { changes: recording.config.differences }),
       '/api/v1/trace': () => this.trace(request, response),
+      '/api/v1/lab/reports': () =>
+        this.tell(response, recording.reports, 'this gateway shows no reports'),
+      '/api/v1/lab/report': () => {
+        response.writeHead(200, REPORT_FIELDS);
+        response.end(recording.report ?? '<!doctype html><title>A report</title><h1>A report</h1>');
+      },
     };
     const answer = answers[pathname];
     if (!answer) return false;

@@ -6,13 +6,14 @@ import { createRequire } from 'node:module';
 import { after, before, test } from 'node:test';
 import { chromium } from 'playwright-core';
 import { recorded, serve } from '../replay/server.js';
+import { FRAMES, frameRate, meshOf, settled } from './topology.js';
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const VIEWS = {
   router: ['overview', 'layers', 'layers/l3', 'packet', 'planes', 'configuration'],
   mesh: ['overview', 'topology'],
   health: ['overview', 'devices', 'resources'],
-  translation: ['overview', 'translation', 'delays'],
+  translation: ['overview', 'translation', 'lab'],
 };
 const WIDTHS = [360, 900, 1440];
 
@@ -191,6 +192,44 @@ test('a description before is compared and taken again', async () => {
   await close();
 });
 
+test('where no descriptions are kept, the page says why and asks once', async () => {
+  const recording = { ...(await recorded('router')), history: undefined };
+  const { page, close } = await open(recording);
+  await page.clock.install();
+  let asked = 0;
+  await page.route('**/api/v1/config/history', (route) => ((asked += 1), route.continue()));
+  await page.evaluate(() => (location.hash = '#/configuration'));
+  await page.waitForSelector('p:text("this gateway keeps no descriptions")');
+  await page.clock.runFor(60_000);
+  await page.waitForSelector('h2:text("History")');
+  assert.equal(asked, 1);
+  await close();
+});
+
+test('a report opens by itself, and nothing in it runs', async () => {
+  const recording = await recorded('translation');
+  const evil = "document.title = 'ran'; fetch('/api/v1/status').then(() => (document.title = 'read'))";
+  recording.report = `<!doctype html><title>Inside</title><style>h1 { color: rgb(1, 2, 3) }</style>
+    <h1 onclick="${evil}">Report</h1><script>${evil}</script>
+    <img src="/favicon.svg" onerror="${evil}"><a href="javascript:${evil}">link</a>`;
+  const { page, said, close } = await open(recording, {}, 'lab');
+  const [report] = await Promise.all([
+    page.waitForEvent('popup'),
+    page.click('a:text("The default experiment")'),
+  ]);
+  await report.waitForSelector('h1');
+  const colour = await report.evaluate(() => getComputedStyle(document.querySelector('h1')).color);
+  assert.equal(colour, 'rgb(1, 2, 3)', 'its styles are applied');
+  assert.equal(await report.evaluate(() => origin), 'null', 'its origin is no one\'s');
+  await report.click('h1');
+  await report.click('a');
+  await report.waitForTimeout(500);
+  assert.equal(await report.title(), 'Inside');
+  assert.equal(await report.evaluate(() => window.opener), null);
+  assert.deepEqual(said, []);
+  await close();
+});
+
 test('everything can be reached by keyboard', async () => {
   const { page, close } = await open(await recorded('health'), {}, 'resources');
   await page.waitForSelector('[role=treeitem]');
@@ -206,35 +245,11 @@ test('everything can be reached by keyboard', async () => {
 });
 
 test('the topology of 500 nodes and 1500 links is drawn often enough', async (t) => {
-  for (const [nodes, links, least] of [
-    [500, 1500, 50],
-    [2000, 6000, 25],
-  ]) {
-    const { page, close } = await open(
-      meshOf(await recorded('mesh'), nodes, links),
-      {},
-      'topology',
-    );
-    await page.waitForSelector(`text=${nodes} nodes`, { timeout: 20_000 });
-    // Settled: the places are remembered.
-    await page.waitForFunction(
-      () => Object.keys(localStorage).some((key) => key.includes('places')),
-      null,
-      { timeout: 60_000 },
-    );
-    const rate = await page.evaluate(async () => {
-      const canvas = document.querySelector('canvas');
-      const start = performance.now();
-      let frames = 0;
-      while (performance.now() - start < 4000) {
-        canvas.dispatchEvent(
-          new WheelEvent('wheel', { deltaY: frames % 2 ? 4 : -4, cancelable: true }),
-        );
-        await new Promise(requestAnimationFrame);
-        frames += 1;
-      }
-      return (frames * 1000) / (performance.now() - start);
-    });
+  for (const [nodes, links, least] of FRAMES) {
+    const recording = meshOf(await recorded('mesh'), nodes, links);
+    const { page, close } = await open(recording, {}, 'topology');
+    await settled(page, nodes);
+    const rate = await frameRate(page, 4000);
     // A busy machine makes it slower; the figure is told, and only a tenth of it is demanded.
     t.diagnostic(
       `${nodes} nodes, ${links} links: ${rate.toFixed(1)} frames a second; ${least} are promised`,
@@ -243,43 +258,3 @@ test('the topology of 500 nodes and 1500 links is drawn often enough', async (t)
     await close();
   }
 });
-
-/** The recorded mesh with as many nodes and links as wanted, all on paths from its node. */
-function meshOf(recording, nodes, links) {
-  const [mesh] = structuredClone(recording.mesh);
-  let seed = 7;
-  const draw = (below) => (seed = (seed * 16_807) % 2_147_483_647) % below;
-  const name = (index) =>
-    [0x02, 0, 0, 0, index >> 8, index & 255]
-      .map((octet) => octet.toString(16).padStart(2, '0'))
-      .join(':');
-  const path = { ...mesh.destinations[0].paths[0] };
-  const near = 12;
-  mesh.neighbours = Array.from({ length: near }, (_, index) => ({
-    node: name(index + 1),
-    link: 'to1',
-    up: true,
-    since_s: 1,
-  }));
-  const known = new Set(mesh.neighbours.map(({ node }) => `${mesh.node} ${node}`));
-  mesh.destinations = Array.from({ length: nodes - 1 }, (_, index) => ({
-    node: name(index + 1),
-    paths: [],
-  }));
-  // Two more links for each node, to earlier ones.
-  for (let round = 0; known.size < links; round += 1) {
-    const to = (round % (nodes - 1 - near)) + near + 1;
-    const from = Math.max(1, to - 1 - draw(Math.min(to - 1, 30)));
-    const key = `${name(from)} ${name(to)}`;
-    if (known.has(key)) continue;
-    known.add(key);
-    mesh.destinations[to - 1].paths.push({
-      ...path,
-      path: key,
-      carries: round < nodes,
-      relays: [name((from % near) + 1), name(from)],
-    });
-    known.add(`${name((from % near) + 1)} ${name(from)}`);
-  }
-  return { ...recording, mesh };
-}

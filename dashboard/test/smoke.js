@@ -12,7 +12,7 @@ const EXPECTED = [
   ['router', 'overview', ['Healthy', 'fd00:1::1/64', 'not configured']],
   ['router', 'configuration', ['File against running', 'History', 'reload', 'in force', 'Compare']],
   ['translation', 'translation', ['http_to_smtp', 'Trace']],
-  ['translation', 'delays', ['99 % predicted', 'learns']],
+  ['translation', 'lab', ['99 % predicted', 'learns', 'The default experiment', 'night.html']],
   ['mesh', 'topology', ['d2:1b:02:42:01:8b', '8 nodes, 9 links']],
   ['health', 'devices', ['phd-0247000100000001', 'blood-pressure']],
 ];

@@ -235,25 +235,37 @@ impl OpenTls {
     }
 }
 
+/// The certificate that a client has shown.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ClientCertificate {
+    /// Its subject alternative names of type URI.
+    pub names: Vec<String>,
+    /// The SHA-256 of its octets.
+    pub fingerprint: [u8; 32],
+}
+
 impl OpenAcceptor {
-    /// Performs a handshake; returns the stream and the names (subject alternative names of type URI)
-    /// of the client's certificate, if it has shown one. `None` if the handshake fails.
+    /// Performs a handshake; returns the stream and the client's certificate, if it has shown one.
+    /// `None` if the handshake fails.
     pub async fn accept(
         &self,
         stream: TcpStream,
-    ) -> Option<(TlsStream<TcpStream>, Option<Vec<String>>)> {
+    ) -> Option<(TlsStream<TcpStream>, Option<ClientCertificate>)> {
         let handshake = tokio::time::timeout(HANDSHAKE_WITHIN, self.0.accept(stream)).await;
         let stream = handshake.ok()?.ok()?;
         let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-        let names = match certificate {
+        let shown = match certificate {
             None => None,
             Some(certificate) => {
                 let parsed = webpki::EndEntityCert::try_from(certificate).ok()?;
-                let names = parsed.valid_uri_names().take(NAMES_MAX);
-                Some(names.map(str::to_owned).collect())
+                let names = parsed.valid_uri_names().take(NAMES_MAX).map(str::to_owned).collect();
+                let hash = ::ring::digest::digest(&::ring::digest::SHA256, certificate);
+                // SHA-256 has 32 octets.
+                let fingerprint = hash.as_ref().try_into().unwrap_or_default();
+                Some(ClientCertificate { names, fingerprint })
             }
         };
-        Some((stream, names))
+        Some((stream, shown))
     }
 }
 

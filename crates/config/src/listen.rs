@@ -19,6 +19,10 @@ pub struct Web {
     pub listen: Located<Listen>,
     /// Path of its file of tokens; without one, everybody on this machine may look.
     pub tokens: Option<String>,
+    /// Path of the database with the log of changes that callers make.
+    pub audit: Option<String>,
+    /// Path of the folder whose reports of the delay lab it shows.
+    pub reports: Option<String>,
     /// TLS.
     pub tls: Option<WebTls>,
 }

@@ -72,7 +72,7 @@ pub struct Config {
 
 impl Config {
     /// This description, with relative paths of programs, of their parameter files, of the capture
-    /// files of links, of the database and of the certificates' files resolved in `folder`.
+    /// files of links, of databases, of reports and of the certificates' files resolved in `folder`.
     ///
     /// `credential:NAME` as a parameter file, or as a file of certificates and keys, is the file NAME in
     /// `credentials`, where a service manager puts what it hands over (systemd.exec(5),
@@ -111,8 +111,9 @@ impl Config {
                 files.into_iter().chain(others).for_each(resolve);
             }
         }
-        if let Some(Web { tokens, tls, .. }) = &mut self.web {
+        if let Some(Web { tokens, audit, reports, tls, .. }) = &mut self.web {
             tokens.iter_mut().for_each(resolve);
+            audit.iter_mut().chain(reports).for_each(beside);
             if let Some(WebTls { certificate, key, authorities }) = tls {
                 [certificate, key].into_iter().chain(authorities).for_each(resolve);
             }

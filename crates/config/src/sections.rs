@@ -347,8 +347,13 @@ fn web(table: View<'_>) -> Web {
         let (certificate, key) = (table.owned("certificate")?, table.owned("key")?);
         Some(WebTls { certificate, key, authorities: table.owned("authorities") })
     });
-    let tokens = table.owned("tokens");
-    Web { listen: table.parsed("listen", listen).unwrap_or(usual), tokens, tls }
+    Web {
+        listen: table.parsed("listen", listen).unwrap_or(usual),
+        tokens: table.owned("tokens"),
+        audit: table.owned("audit"),
+        reports: table.owned("reports"),
+        tls,
+    }
 }
 
 fn program(table: View<'_>) -> Option<Program> {

@@ -581,6 +581,18 @@ static WEB: Table = Table {
             "Path of the file of tokens, which `gatewright web token` writes. If not given, \
              everybody on this machine may look, and nobody may do more.",
         ),
+        key(
+            "audit",
+            Shape::Text(Form::Any("/var/lib/gatewright/web-audit.db")),
+            "Path of the database in which every change that a caller makes is logged, with its \
+             token or certificate; `gatewright web audit` reads it. Relative to the description.",
+        ),
+        key(
+            "reports",
+            Shape::Text(Form::Any("/var/lib/gatewright/reports")),
+            "Path of a folder with reports of `gatewright lab run`, which the page lists and opens; \
+             relative to the description.",
+        ),
         key("tls", Shape::Table(&WEB_TLS), "TLS 1.3."),
     ],
 };

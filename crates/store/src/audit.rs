@@ -1,7 +1,8 @@
 //! Audit log: requests, originators and results, each entry chained to the one before by its hash,
 //! so that none can be changed, removed or inserted without breaking the chain.
 //!
-//! An entry is the JSON object that [`gatewright_onem2m::audit`] makes. Older databases have lines,
+//! An entry is the JSON object that [`gatewright_onem2m::audit`] makes, or in a log of its own
+//! ([`AuditLog`](crate::AuditLog)) one of the same form. Older databases have lines,
 //! `Retrieve cse-in/c by Ca: 2000`; both are chained alike, so a log may begin with lines and
 //! continue with objects.
 //!
@@ -13,7 +14,6 @@ use crate::error::StoreError;
 use crate::opening::open_shared;
 use crate::sqlite::used_pages;
 use core::fmt::Write;
-use gatewright_onem2m::Batch;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -51,8 +51,8 @@ impl Outcomes {
     /// Statuses that concern the originator: no privilege of a subscriber, originator, receiver or
     /// host of a subscription, an originator that is not registered or not authorised by its
     /// certificate, a missing security association, an application that is not admitted (TS-0004
-    /// §6.6.3).
-    const DENIALS: [u64; 7] = [4101, 4103, 4106, 4107, 4126, 5105, 5205];
+    /// §6.6.3); and of changes over HTTP, a token or a role that is missing (RFC 9110 §15.5).
+    const DENIALS: [u64; 9] = [401, 403, 4101, 4103, 4106, 4107, 4126, 5105, 5205];
 
     fn count(&mut self, entry: &StoredEntry) {
         if let Some(count) = entry.number_of("count") {
@@ -67,7 +67,7 @@ impl Outcomes {
         };
         let counter = match (end, status) {
             (Some(WAITS), _) => &mut self.waiting,
-            (_, Some(1_000..=2_999)) => &mut self.allowed,
+            (_, Some(200..=299 | 1_000..=2_999)) => &mut self.allowed,
             (_, Some(status)) if Self::DENIALS.contains(&status) => &mut self.denied,
             (_, Some(_)) => &mut self.failed,
             (Some(_), None) if entry.fields.is_some() => &mut self.failed,
@@ -234,20 +234,20 @@ pub(crate) fn last(connection: &Connection) -> Result<Chain, StoreError> {
     Ok(Chain { number, head, pages, dropped: 0 })
 }
 
-/// Appends the entries of these batches, and drops the oldest entries if the log then uses more
-/// than `pages_max`.
+/// Appends these entries, each a time in microseconds since 1970 and a text, and drops the oldest
+/// entries if the log then uses more than `pages_max`.
 pub(crate) fn append(
     transaction: &Transaction<'_>,
     chain: &Chain,
-    batches: &[Batch],
+    entries: impl Iterator<Item = (u64, String)>,
     pages_max: i64,
 ) -> rusqlite::Result<Chain> {
     let mut chain = chain.clone();
     let others = used_pages(transaction)? - chain.pages;
     let mut last = None;
-    for entry in batches.iter().flat_map(|batch| &batch.entries) {
-        let at = i64::try_from(entry.at_micros).unwrap_or(i64::MAX);
-        chain.add(transaction, at, &entry.to_text())?;
+    for (at_micros, text) in entries {
+        let at = i64::try_from(at_micros).unwrap_or(i64::MAX);
+        chain.add(transaction, at, &text)?;
         last = Some(at);
         if chain.number % ENTRIES_UNSEEN == 0 {
             chain.keep_to(transaction, pages_max, others, at)?;

@@ -126,8 +126,8 @@ pub(crate) struct Tended {
 /// An open database without a writer.
 #[derive(Debug)]
 pub struct Database {
-    connection: Connection,
-    chain: Chain,
+    pub(crate) connection: Connection,
+    pub(crate) chain: Chain,
     remembered: Remembered,
     /// Rows of another writer found where this one's were to be.
     intrusions: u64,
@@ -143,7 +143,7 @@ pub struct Database {
     /// Room for deletions on a full disk; `None` in memory.
     reserve: Option<Reserve>,
     /// Whether its files are at their paths; `None` in memory.
-    presence: Option<Presence>,
+    pub(crate) presence: Option<Presence>,
     blocks: Blocks,
     /// Makes blocks beside the commits; `None` in memory.
     builder: Option<BlockBuilder>,
@@ -168,7 +168,7 @@ impl Database {
         Ok((database, restored))
     }
 
-    fn open_file(path: &Path, options: &DatabaseOptions) -> Result<Self, StoreError> {
+    pub(crate) fn open_file(path: &Path, options: &DatabaseOptions) -> Result<Self, StoreError> {
         refuse_orphans(path)?;
         let path = &resolve(path)?;
         refuse_orphans(path)?;
@@ -612,7 +612,9 @@ impl Database {
             mark(&transaction, marked)?;
         }
         let log_pages = pages_of(self.options.audit_octets_max);
-        let chain = audit::append(&transaction, &self.chain, batches, log_pages)?;
+        let entries = batches.iter().flat_map(|batch| &batch.entries);
+        let entries = entries.map(|entry| (entry.at_micros, entry.to_text()));
+        let chain = audit::append(&transaction, &self.chain, entries, log_pages)?;
         let lead = self.reserve.as_ref().map_or(0, |reserve| reserve.disk_space().reserve);
         if let Some(file) = self.lock.as_ref().and_then(|lock| lock.file.as_ref()) {
             allocate(&transaction, file, lead)?;
@@ -664,7 +666,7 @@ fn mark(connection: &Connection, next_seq: u64) -> rusqlite::Result<()> {
     Ok(())
 }
 
-fn pages_of(octets: u64) -> i64 {
+pub(crate) fn pages_of(octets: u64) -> i64 {
     i64::try_from(octets).unwrap_or(i64::MAX) / PAGE_OCTETS
 }
 

@@ -1,4 +1,4 @@
-//! Database of a CSE: its persistent state and its audit log.
+//! Database of a CSE: its persistent state and its audit log; and audit logs of others ([`AuditLog`]).
 //!
 //! [`Database::open`] reads the stored rows ([`Database::read`] only that, and
 //! [`Database::open_reading`] one after the other); [`Database::reader`] reads single rows later; [`Database::start`]
@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod audit;
+mod audit_log;
 mod block_builder;
 mod blocks;
 mod checksum;
@@ -32,6 +33,7 @@ mod stored_rows;
 mod writer;
 
 pub use audit::{Outcomes, StoredEntry, Verified, last_entries, verify, verify_telling};
+pub use audit_log::AuditLog;
 pub use database::{Database, DatabaseOptions, Restored};
 pub use error::StoreError;
 pub use maintenance::{

@@ -3,7 +3,7 @@
 use crate::{
     answer::WebRefusal,
     counters::{WebCounters, count},
-    session::Caller,
+    session::{Caller, ShownBy},
     tokens::AccessRole,
 };
 use hyper::{
@@ -20,8 +20,17 @@ pub(crate) struct Arrival {
     pub(crate) peer: Option<IpAddr>,
     /// Whether it is encrypted.
     pub(crate) is_secure: bool,
-    /// The role that the peer's certificate gives it, if it has shown one.
-    pub(crate) certified: Option<Result<AccessRole, UnknownRole>>,
+    /// What the peer's certificate says, if it has shown one.
+    pub(crate) certified: Option<Certified>,
+}
+
+/// What a client's certificate says.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Certified {
+    /// The role that it gives.
+    pub(crate) role: Result<AccessRole, UnknownRole>,
+    /// The SHA-256 of the certificate, which tells it from others.
+    pub(crate) fingerprint: [u8; 32],
 }
 
 /// The kind of a listener.
@@ -84,7 +93,7 @@ pub(crate) fn check(
     let host = host(arrival, uri, headers).inspect_err(|_| count(&counters.hosts_refused))?;
     let is_own = origin(arrival, host, headers, is_file);
     is_own.inspect_err(|_| count(&counters.origins_refused))?;
-    if arrival.certified == Some(Err(UnknownRole)) {
+    if arrival.certified.is_some_and(|certified| certified.role.is_err()) {
         let why = "the certificate names a role that there is not: urn:gatewright:role: is followed \
                    by viewer, operator or admin, in lower case";
         return Err(WebRefusal::new(StatusCode::FORBIDDEN, why));
@@ -170,7 +179,7 @@ pub(crate) fn check_change(
     headers: &HeaderMap,
     counters: &WebCounters,
 ) -> Result<(), WebRefusal> {
-    if caller.has_token || headers.contains_key(ORIGIN) {
+    if caller.shown == ShownBy::Token || headers.contains_key(ORIGIN) {
         // An Origin of its own, as `check` has found.
         return Ok(());
     }

@@ -23,6 +23,9 @@ pub(crate) type WebAnswer = Response<WebBody>;
 /// The media type of JSON.
 pub(crate) const JSON: &str = "application/json";
 
+/// The media type of HTML.
+pub(crate) const HTML: &str = "text/html; charset=utf-8";
+
 /// Octets of a hash that are in an entity tag.
 const TAG_OCTETS: usize = 12;
 
@@ -96,13 +99,18 @@ pub(crate) fn matches(asked: &HeaderMap, etag: &HeaderValue) -> bool {
 
 /// The entity tag of a document.
 pub(crate) fn tag_of(octets: &[u8]) -> HeaderValue {
-    let mut tag = String::from("\"");
-    for octet in Sha256::digest(octets).iter().take(TAG_OCTETS) {
-        // Writing to a string cannot fail.
-        let _ = write!(tag, "{octet:02x}");
-    }
-    tag.push('"');
+    let hash = Sha256::digest(octets);
+    let tag = format!("\"{}\"", hexadecimal(hash.get(..TAG_OCTETS).unwrap_or_default()));
     HeaderValue::try_from(tag).unwrap_or(HeaderValue::from_static("\"\""))
+}
+
+/// Octets as hexadecimal digits.
+pub(crate) fn hexadecimal(octets: &[u8]) -> String {
+    octets.iter().fold(String::new(), |mut text, octet| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{octet:02x}");
+        text
+    })
 }
 
 /// An answer with this document.
@@ -138,10 +146,11 @@ fn with_body(status: StatusCode, octets: Bytes) -> WebAnswer {
     answer
 }
 
-/// Adds the fields of every answer.
+/// Adds the fields of every answer. One that has a policy of its own keeps it.
 pub(crate) fn secured(mut answer: WebAnswer) -> WebAnswer {
     for (name, value) in SECURITY {
-        answer.headers_mut().insert(name, HeaderValue::from_static(value));
+        let field = answer.headers_mut().entry(name);
+        field.or_insert(HeaderValue::from_static(value));
     }
     answer
 }

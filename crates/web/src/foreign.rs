@@ -17,7 +17,7 @@ use hyper::{
 pub use crate::stream::merge_patch;
 
 /// Parameters of all queries.
-const PARAMETERS: &[&str] = &["after", "level", "at", "depth", "latest", "number"];
+const PARAMETERS: &[&str] = &["after", "level", "at", "depth", "latest", "number", "name"];
 
 /// What is read of a request.
 #[derive(Debug, Default)]

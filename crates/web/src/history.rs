@@ -82,6 +82,8 @@ impl Site {
             return Err(WebRefusal::new(StatusCode::PRECONDITION_REQUIRED, why));
         };
         let RollBackRequest { number } = crate::site::read_json(&asked.head.headers, body).await?;
+        asked.concerns(&format!("description {number}"));
+        self.begin_change(asked).await?;
         let done = self.ask(move |gateway| {
             if seen != "*" && history(gateway).is_ok_and(|(etag, _)| etag != seen) {
                 return Ok(None);

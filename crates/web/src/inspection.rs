@@ -180,6 +180,7 @@ impl Site {
             return Err(WebRefusal::new(StatusCode::PRECONDITION_REQUIRED, why));
         };
         let role = asked.caller.role.unwrap_or(AccessRole::Viewer);
+        self.begin_change(asked).await?;
         let done = self.ask(move |gateway| {
             let file = DescriptionFile::read(gateway)?;
             if seen != "*" && seen != file.etag {
@@ -223,6 +224,7 @@ impl Site {
         };
         let what = request.position.as_deref().unwrap_or("packets").to_owned();
         self.log_change(asked, "web-trace", format!("{} traces {what}", asked.caller.name));
+        asked.concerns(&what);
         let (site, request) = (Arc::clone(self), Arc::new(request));
         let begin = (0, Some((site, request, Arc::new(permit))));
         let events = unfold(begin, |(number, state)| async move {

@@ -9,6 +9,7 @@
 
 mod access;
 mod answer;
+mod audit;
 mod counters;
 mod description;
 #[doc(hidden)]
@@ -21,6 +22,7 @@ mod part;
 mod probes;
 mod query;
 mod reads;
+mod reports;
 mod resources;
 mod routes;
 mod server;

@@ -187,6 +187,23 @@ fn described(endpoint: Endpoint) -> Described {
         | Endpoint::Reload
         | Endpoint::Trace => inside(endpoint),
         Endpoint::History | Endpoint::Differences | Endpoint::RollBack => kept(endpoint),
+        Endpoint::LabReports | Endpoint::LabReport => of_lab(endpoint),
+    }
+}
+
+/// The endpoints about the delay lab's reports.
+fn of_lab(endpoint: Endpoint) -> Described {
+    match endpoint {
+        Endpoint::LabReport => Described {
+            query: &[("name", "string", "The report's name; the newest if not given.")],
+            media_type: crate::answer::HTML,
+            ..Described::json("A report as HTML, in a sandbox.", json!({ "type": "string" }))
+        },
+        _ => Described::json(
+            "The delay lab's reports, the newest first: name, title, octets, written_ms. 404 without \
+             `reports` in [web].",
+            object(&[("reports", "array"), ("left_out", "integer"), ("problem", "string?")]),
+        ),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The files of the page, which are part of the program.
 
-use crate::answer::{PlainAnswer, WebAnswer};
+use crate::answer::{HTML, PlainAnswer, WebAnswer};
 use hyper::body::Bytes;
 use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderMap, HeaderValue, VARY};
 
@@ -20,7 +20,7 @@ static FILES: &[PageFile] = include!(concat!(env!("OUT_DIR"), "/page_files.rs"))
 /// The media type of a file, by its name.
 fn media_type(name: &str) -> &'static str {
     match name.rsplit_once('.').map(|(_, end)| end) {
-        Some("html") => "text/html; charset=utf-8",
+        Some("html") => HTML,
         Some("js") => "text/javascript; charset=utf-8",
         Some("css") => "text/css; charset=utf-8",
         Some("json" | "map") => "application/json",

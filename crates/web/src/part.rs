@@ -1,6 +1,7 @@
 //! The web interface as a part of a gateway: `[web]`.
 
 use crate::{
+    audit::WebAudit,
     server::{BoundWeb, CONNECTIONS_MAX, WebKeys, WebServer},
     session::TOKENS_UNREADABLE,
     site::Site,
@@ -13,8 +14,10 @@ use gatewright_gateway::Gateway;
 use gatewright_part::{
     Change, LogLevel, Part, PartStatus, Staged, Unable, Unchanged, Watched, When,
 };
+use gatewright_store::StoreError;
 use std::{
     io,
+    path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -78,6 +81,9 @@ pub enum WebError {
     /// The certificate's files cannot be used.
     #[error("[web] tls: {0}")]
     Tls(#[from] TlsError),
+    /// The audit log cannot be opened.
+    #[error("[web] audit: {0}")]
+    Audit(#[source] StoreError),
     /// The file of tokens cannot be used.
     #[error("[web] tokens: {file}: {source}")]
     Tokens {
@@ -96,6 +102,7 @@ impl WebError {
                 ("[web] listen", format!("cannot listen on {place}: {source}"))
             }
             Self::Tls(error) => ("[web] tls", error.to_string()),
+            Self::Audit(error) => ("[web] audit", error.to_string()),
             Self::Tokens { file, source } => ("[web] tokens", format!("{file}: {source}")),
         }
     }
@@ -108,7 +115,8 @@ impl WebError {
                 io::ErrorKind::PermissionDenied => 77,
                 _ => 69,
             },
-            Self::Tls(_) | Self::Tokens { .. } => 78,
+            Self::Audit(StoreError::InUse(_)) => 75,
+            Self::Tls(_) | Self::Audit(_) | Self::Tokens { .. } => 78,
         }
     }
 }
@@ -134,7 +142,7 @@ impl WebPart {
         self.0.site.serve(gateway);
         if let Some(web) = &config.web {
             check_tokens(web)?;
-            self.0.site.authenticator.configure(web.tokens.as_deref());
+            self.0.site.configure(Some(web), self.audit_of(web)?);
         }
         let running = self.open(config.web.as_ref())?;
         let url = running.as_ref().map(|running| running.server.url().to_owned());
@@ -148,6 +156,17 @@ impl WebPart {
         if let Some(running) = running {
             running.server.stop(STOP_WITHIN);
         }
+        // Its lock is let go of: the next process of this gateway takes it.
+        self.0.site.configure(None, None);
+    }
+
+    /// The log of changes that a description names: the present one if it is at that path.
+    fn audit_of(&self, web: &Web) -> Result<Option<Arc<WebAudit>>, WebError> {
+        let Some(path) = web.audit.as_ref().map(Path::new) else { return Ok(None) };
+        if let Some(present) = self.0.site.audit().filter(|present| present.path() == path) {
+            return Ok(Some(present));
+        }
+        WebAudit::open(path).map(Some).map_err(WebError::Audit)
     }
 
     fn open(&self, web: Option<&Web>) -> Result<Option<RunningWeb>, WebError> {
@@ -196,8 +215,8 @@ impl Part for WebPart {
             (None, None) => return Ok(Box::new(Unchanged)),
             (_, new) => StagedListener::Other(self.open(new.as_ref())?),
         };
-        let tokens = new.web.as_ref().and_then(|web| web.tokens.clone());
-        Ok(Box::new(StagedWeb { part: self.clone(), staged, tokens }))
+        let audit = new.web.as_ref().map(|web| self.audit_of(web)).transpose()?.flatten();
+        Ok(Box::new(StagedWeb { part: self.clone(), staged, web: new.web.clone(), audit }))
     }
 
     fn tell(&self) -> PartStatus {
@@ -207,6 +226,7 @@ impl Part for WebPart {
         words.extend(running.claim.shortage().map(|short| ("connections", short.to_string())));
         let site = &self.0.site;
         words.extend(site.authenticator.tokens_error().map(|why| (TOKENS_UNREADABLE, why)));
+        words.extend(site.reports().map(|folder| ("reports", folder.display().to_string())));
         let gauges = vec![("viewers", u64::try_from(site.stream.viewers()).unwrap_or(u64::MAX))];
         let mut counters = site.counters.read();
         counters.extend(site.stream.counters.read());
@@ -235,12 +255,13 @@ enum StagedListener {
 struct StagedWeb {
     part: WebPart,
     staged: StagedListener,
-    tokens: Option<String>,
+    web: Option<Web>,
+    audit: Option<Arc<WebAudit>>,
 }
 
 impl Staged for StagedWeb {
     fn commit(self: Box<Self>) -> Result<Vec<Change>, Unable> {
-        self.part.0.site.authenticator.configure(self.tokens.as_deref());
+        self.part.0.site.configure(self.web.as_ref(), self.audit);
         let mut running = self.part.running();
         match self.staged {
             StagedListener::Kept(acceptor) => {

@@ -46,6 +46,10 @@ pub(crate) enum Endpoint {
     Differences,
     /// Takes one of them again.
     RollBack,
+    /// The delay lab's reports.
+    LabReports,
+    /// One of them.
+    LabReport,
 }
 
 /// A path with a method.
@@ -100,6 +104,8 @@ pub(crate) static ROUTES: &[WebRoute] = &[
     route("GET", "/api/v1/config/history", Endpoint::History, OPERATOR),
     route("GET", "/api/v1/config/differences", Endpoint::Differences, OPERATOR),
     route("POST", "/api/v1/config/rollback", Endpoint::RollBack, OPERATOR),
+    route("GET", "/api/v1/lab/reports", Endpoint::LabReports, VIEWER),
+    route("GET", "/api/v1/lab/report", Endpoint::LabReport, VIEWER),
 ];
 
 /// The route of a request, if its path has one.

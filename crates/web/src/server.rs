@@ -1,7 +1,7 @@
 //! A listener with the thread that serves its connections.
 
 use crate::{
-    access::{Arrival, ArrivalKind, certified},
+    access::{Arrival, ArrivalKind, Certified, certified},
     counters::count,
     site::Site,
 };
@@ -257,11 +257,14 @@ impl Serving {
         (stream, permit): Admitted<TcpStream>,
         arrival: Arrival,
     ) {
-        let Some((stream, names)) = acceptor.accept(stream).await else {
+        let Some((stream, shown)) = acceptor.accept(stream).await else {
             count(&self.site.counters.handshakes_failed);
             return;
         };
-        let certified = names.map(|names| certified(&names));
+        let certified = shown.map(|shown| Certified {
+            role: certified(&shown.names),
+            fingerprint: shown.fingerprint,
+        });
         let arrival = Arrival { is_secure: true, certified, ..arrival };
         self.serve((stream, permit), arrival).await;
     }

@@ -1,8 +1,8 @@
 //! Who a caller is: by a token, a session that began with one, or a certificate.
 
 use crate::{
-    access::{Arrival, ArrivalKind},
-    answer::WebRefusal,
+    access::{Arrival, ArrivalKind, Certified},
+    answer::{WebRefusal, hexadecimal},
     counters::count,
     tokens::{AccessRole, KnownToken, LiveTokens, TokenFile, TokenHash, random_token},
 };
@@ -52,8 +52,40 @@ pub(crate) struct Caller {
     pub(crate) role: Option<AccessRole>,
     /// The name of its token, or how else it is known.
     pub(crate) name: String,
-    /// Whether it shows a token in the request itself, which no page of another site can.
-    pub(crate) has_token: bool,
+    /// How it has shown that.
+    pub(crate) shown: ShownBy,
+}
+
+/// How a caller shows who it is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum ShownBy {
+    /// By a token in the request itself, which no page of another site can send.
+    Token,
+    /// By the cookie of a session.
+    Session,
+    /// By a certificate.
+    Certificate,
+    /// By nothing: it is on this machine, or a stranger.
+    Nothing,
+}
+
+impl ShownBy {
+    /// Its name in the audit log.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Token => "token",
+            Self::Session => "session",
+            Self::Certificate => "certificate",
+            Self::Nothing => "nothing",
+        }
+    }
+}
+
+impl Caller {
+    /// The holder of a token.
+    pub(crate) fn known(KnownToken { role, name, .. }: KnownToken, shown: ShownBy) -> Self {
+        Self { role: Some(role), name, shown }
+    }
 }
 
 /// What authentication counts.
@@ -158,21 +190,24 @@ impl Authenticator {
             let token = authorization.to_str().ok().and_then(|text| text.split_once(' '));
             let token = token.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
             let known = self.verify(arrival, token.map_or("", |(_, token)| token.trim()))?;
-            return Ok(Caller { role: Some(known.role), name: known.name, has_token: true });
+            return Ok(Caller::known(known, ShownBy::Token));
         }
         if let Some(known) = self.of_session(headers)? {
-            return Ok(Caller { role: Some(known.role), name: known.name, has_token: false });
+            return Ok(Caller::known(known, ShownBy::Session));
+        }
+        if let Some(Certified { role: Ok(role), fingerprint }) = arrival.certified {
+            let name = format!("certificate {}", hexadecimal(&fingerprint));
+            return Ok(Caller { role: Some(role), name, shown: ShownBy::Certificate });
         }
         let (role, name) = match (arrival.certified, arrival.kind) {
-            (Some(Ok(role)), _) => (Some(role), "certificate"),
-            // One with a role that is none gets no further than to `access::check`.
-            (Some(Err(_)), _) | (None, ArrivalKind::Network) => (None, ""),
+            // A certificate with a role that is none gets no further than to `access::check`.
+            (Some(_), _) | (None, ArrivalKind::Network) => (None, ""),
             (None, _) if self.tokens().is_some() => (None, ""),
             (None, ArrivalKind::Loopback | ArrivalKind::Unix) => {
                 (Some(AccessRole::Viewer), "local")
             }
         };
-        Ok(Caller { role, name: name.to_owned(), has_token: false })
+        Ok(Caller { role, name: name.to_owned(), shown: ShownBy::Nothing })
     }
 
     /// The token that a caller shows.

@@ -3,16 +3,18 @@
 use crate::{
     access::{self, Arrival},
     answer::{self, PlainAnswer, WebAnswer, WebRefusal, json, secured, streamed, tag_of},
+    audit::{AuditedChange, WebAudit},
     counters::{WebCounters, count},
     openapi, page,
     probes::Readiness,
     query::Query,
     reads::LoggedReads,
     routes::{self, Endpoint, Found, WebRoute},
-    session::{Authenticator, Caller},
+    session::{Authenticator, Caller, ShownBy},
     stream::{StatusStream, VIEWERS_MAX},
     tokens::AccessRole,
 };
+use gatewright_config::Web;
 use gatewright_gateway::{
     Gateway, LogEvent, LogLevel,
     api::StatusAnswer,
@@ -29,7 +31,8 @@ use hyper::{
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use std::{
-    sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
+    path::PathBuf,
+    sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak},
     time::{Duration, Instant},
 };
 use tokio::sync::{Semaphore, watch};
@@ -59,6 +62,9 @@ const BODY_MAX: usize = 16 * 1024;
 /// How long a body may take.
 const BODY_WITHIN: Duration = Duration::from_secs(10);
 
+/// Maximum characters of what a request is about, in the audit log.
+const ABOUT_MAX: usize = 256;
+
 /// The body of a request for a session.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -71,7 +77,18 @@ pub(crate) struct Asked<'a> {
     pub(crate) head: &'a Parts,
     pub(crate) arrival: &'a Arrival,
     pub(crate) caller: Caller,
+    /// The change that it makes, if that is logged.
+    pub(crate) audited: Option<AuditedChange>,
+    /// What the change is about.
+    pub(crate) about: OnceLock<String>,
     stop: watch::Receiver<bool>,
+}
+
+impl Asked<'_> {
+    /// Notes for the audit log what the request is about, which it says once.
+    pub(crate) fn concerns(&self, what: &str) {
+        let _first = self.about.set(what.chars().take(ABOUT_MAX).collect());
+    }
 }
 
 /// State of the server that outlives its listeners.
@@ -86,6 +103,10 @@ pub(crate) struct Site {
     pub(crate) reads: LoggedReads,
     /// Traces under way.
     pub(crate) tracing: Arc<Semaphore>,
+    /// The folder of the delay lab's reports.
+    reports: RwLock<Option<PathBuf>>,
+    /// The log of changes.
+    audit: RwLock<Option<Arc<WebAudit>>>,
     /// The last status, as JSON, and when it was asked for.
     status: Mutex<Option<(Instant, Bytes)>>,
 }
@@ -100,6 +121,8 @@ impl Default for Site {
             asking: Semaphore::new(ASKING_MAX),
             reads: LoggedReads::default(),
             tracing: Arc::new(Semaphore::new(TRACES_MAX)),
+            reports: RwLock::default(),
+            audit: RwLock::default(),
             status: Mutex::default(),
         }
     }
@@ -109,6 +132,24 @@ impl Site {
     /// Begins to serve `gateway`; only the first one counts.
     pub(crate) fn serve(&self, gateway: &Arc<Gateway>) {
         self.gateway.get_or_init(|| Arc::downgrade(gateway));
+    }
+
+    /// Takes what a description says of callers and of what is shown.
+    pub(crate) fn configure(&self, web: Option<&Web>, audit: Option<Arc<WebAudit>>) {
+        self.authenticator.configure(web.and_then(|web| web.tokens.as_deref()));
+        let reports = web.and_then(|web| web.reports.as_ref()).map(PathBuf::from);
+        *self.reports.write().unwrap_or_else(PoisonError::into_inner) = reports;
+        *self.audit.write().unwrap_or_else(PoisonError::into_inner) = audit;
+    }
+
+    /// The log of changes, if there is one.
+    pub(crate) fn audit(&self) -> Option<Arc<WebAudit>> {
+        self.audit.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The folder of the delay lab's reports, if one is shown.
+    pub(crate) fn reports(&self) -> Option<PathBuf> {
+        self.reports.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The gateway, until it ends.
@@ -158,7 +199,17 @@ impl Site {
         if route.is_change() {
             access::check_change(&caller, headers, &self.counters)?;
         }
-        self.endpoint(route.endpoint, Asked { head, arrival: &arrival, caller, stop }, body).await
+        let audited = self.audit().filter(|_| route.is_change() && caller.role.is_some());
+        let audited = audited
+            .map(|log| AuditedChange::new(log, (route.endpoint, route.path), (&caller, &arrival)));
+        let about = OnceLock::new();
+        let asked = Asked { head, arrival: &arrival, caller, audited, about, stop };
+        let answered = self.endpoint(route.endpoint, &asked, body).await;
+        if let Some(change) = &asked.audited {
+            let status = answered.as_ref().map_or_else(|it| it.status, WebAnswer::status);
+            self.end_change(change, asked.about.get().map(String::as_str), status).await;
+        }
+        answered
     }
 
     /// Checks that a caller has the role that a route needs.
@@ -188,6 +239,12 @@ impl Site {
     ) -> Result<WebAnswer, WebRefusal> {
         let NewSession { token } = read_json(headers, body).await?;
         let (known, cookie) = self.authenticator.begin(arrival, &token)?;
+        if let Some(log) = self.audit() {
+            let caller = Caller::known(known.clone(), ShownBy::Token);
+            let what = (Endpoint::BeginSession, "/api/v1/session");
+            let change = AuditedChange::new(log, what, (&caller, arrival));
+            self.end_change(&change, None, StatusCode::OK).await;
+        }
         let text = format!("{} begins a session as {}", known.name, known.role);
         self.log("web-session", text, (&known.name, known.role, arrival));
         let mut answer = json(StatusCode::OK, &serde_json::json!({ "role": known.role }));
@@ -231,14 +288,14 @@ impl Site {
     async fn endpoint(
         self: &Arc<Self>,
         endpoint: Endpoint,
-        asked: Asked<'_>,
+        asked: &Asked<'_>,
         body: Incoming,
     ) -> Result<WebAnswer, WebRefusal> {
-        let Asked { head, arrival, caller, .. } = &asked;
+        let Asked { head, arrival, caller, .. } = asked;
         let (headers, uri) = (&head.headers, &head.uri);
         match endpoint {
             Endpoint::BeginSession => self.begin_session(arrival, headers, body).await,
-            Endpoint::Trace => self.trace(&asked, body).await,
+            Endpoint::Trace => self.trace(asked, body).await,
             Endpoint::Session => {
                 let tokens = self.authenticator.has_tokens();
                 let document = serde_json::json!({ "role": caller.role, "tokens": tokens });
@@ -273,13 +330,15 @@ impl Site {
             }
             Endpoint::Graph => self.graph().await,
             Endpoint::Mesh => self.mesh(headers).await,
-            Endpoint::Devices => self.devices(&asked).await,
-            Endpoint::Resources => self.resources(&asked).await,
-            Endpoint::Config => self.description(&asked).await,
-            Endpoint::Reload => self.reload(&asked).await,
+            Endpoint::Devices => self.devices(asked).await,
+            Endpoint::Resources => self.resources(asked).await,
+            Endpoint::Config => self.description(asked).await,
+            Endpoint::Reload => self.reload(asked).await,
             Endpoint::History => self.description_history(headers).await,
             Endpoint::Differences => self.kept_differences(uri.query()).await,
-            Endpoint::RollBack => self.roll_back(&asked, body).await,
+            Endpoint::RollBack => self.roll_back(asked, body).await,
+            Endpoint::LabReports => self.lab_reports().await,
+            Endpoint::LabReport => self.lab_report(asked).await,
         }
     }
 

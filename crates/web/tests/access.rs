@@ -20,6 +20,7 @@ use gatewright_config::{Config, WebTls};
 use gatewright_web::tokens::{AccessRole, TokenFile};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 use std::{
     fs,
     io::{Read, Write},
@@ -289,6 +290,23 @@ fn certificates(folder: &Folder, clients: &[(&str, Option<&str>)]) {
 /// The answer to a GET over TLS, by a client with this certificate or none; `None` if the handshake
 /// fails.
 fn over_tls(served: &Served, folder: &Folder, client: Option<&str>, fields: &str) -> Option<u16> {
+    let (status, _, body) = ask_over_tls(served, folder, client, ("GET /api/v1/session", fields))?;
+    let code = match role(&body).as_str() {
+        Some("viewer") => 1,
+        Some("operator") => 2,
+        Some("admin") => 3,
+        _ => 0,
+    };
+    (status == 200).then_some(code)
+}
+
+/// The answer to a request over TLS; `None` if there is none.
+fn ask_over_tls(
+    served: &Served,
+    folder: &Folder,
+    client: Option<&str>,
+    (what, fields): (&str, &str),
+) -> Option<(u16, String, String)> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(folder.path("ca.pem")).unwrap()).unwrap();
     let builder = ClientConfig::builder_with_provider(Arc::new(
@@ -309,9 +327,8 @@ fn over_tls(served: &Served, folder: &Folder, client: Option<&str>, fields: &str
     let name = "127.0.0.1".try_into().unwrap();
     let connection = ClientConnection::new(Arc::new(config), name).unwrap();
     let mut stream = StreamOwned::new(connection, served.connect());
-    let request = format!(
-        "GET /api/v1/session HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n{fields}\r\n"
-    );
+    let request =
+        format!("{what} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n{fields}\r\n");
     stream.write_all(request.as_bytes()).ok()?;
     let mut octets = Vec::new();
     let _end = stream.read_to_end(&mut octets);
@@ -319,14 +336,7 @@ fn over_tls(served: &Served, folder: &Folder, client: Option<&str>, fields: &str
     if answer.is_empty() {
         return None;
     }
-    let (status, _, body) = split(&answer);
-    let code = match role(&body).as_str() {
-        Some("viewer") => 1,
-        Some("operator") => 2,
-        Some("admin") => 3,
-        _ => 0,
-    };
-    (status == 200).then_some(code)
+    Some(split(&answer))
 }
 
 fn of_tls(folder: &Folder, tokens: bool) -> Config {
@@ -378,6 +388,59 @@ fn a_certificate_gives_the_role_that_it_names() {
     let plain = served.exchange("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert!(!plain.contains("HTTP/1.1"), "nothing is said without TLS: {plain:?}");
     assert!(served.counter("handshakes_failed") >= 2);
+}
+
+/// Who has a certificate is told by `/readyz` why no token is admitted; a stranger is not.
+#[test]
+fn readiness_names_unreadable_tokens_to_holders_of_certificates() {
+    let folder = Folder::new();
+    certificates(&folder, &[("nobody", None)]);
+    let file = folder.path("tokens");
+    TokenFile::new(&file).add(AccessRole::Admin, "boss").unwrap();
+    let served = serve_as(&of_tls(&folder, true));
+    let ready = |client| {
+        let (status, _, body) =
+            ask_over_tls(&served, &folder, client, ("GET /readyz", "")).unwrap();
+        assert_eq!(status, 200, "the gateway is ready: {body}");
+        serde_json::from_str::<Value>(&body).unwrap()
+    };
+    assert_eq!(ready(Some("nobody"))["causes"], serde_json::json!([]));
+    fs::write(&file, "root:x:0:0").unwrap();
+    let began = Instant::now();
+    let causes = loop {
+        let causes = ready(Some("nobody"))["causes"].take();
+        if causes != serde_json::json!([]) {
+            break causes;
+        }
+        assert!(began.elapsed() < common::DEADLINE, "the file is looked at again");
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    assert_eq!((&causes[0]["part"], &causes[0]["level"]), (&"web".into(), &"warning".into()));
+    let text = causes[0]["text"].as_str().unwrap();
+    assert!(text.contains("no token is admitted") && text.contains("line 1"), "{text}");
+    assert_eq!(ready(None), serde_json::json!({ "ready": true }), "a stranger");
+}
+
+/// What the holder of a certificate does is logged under its fingerprint.
+#[test]
+fn the_audit_log_tells_certificates_apart() {
+    let folder = Folder::new();
+    certificates(&folder, &[("operator", Some("urn:gatewright:role:operator"))]);
+    let mut config = of_tls(&folder, false);
+    config.web.as_mut().unwrap().audit = Some(folder.path("audit.db"));
+    let served = serve_as(&config);
+    let asked = ("DELETE /api/v1/session", "Origin: https://127.0.0.1\r\n");
+    let (status, ..) = ask_over_tls(&served, &folder, Some("operator"), asked).unwrap();
+    assert_eq!(status, 200);
+    let entries = gatewright_store::last_entries(folder.path("audit.db").as_ref(), 9).unwrap();
+    let certificate = CertificateDer::from_pem_file(folder.path("operator.pem")).unwrap();
+    let hash = Sha256::digest(&certificate);
+    let digits: Vec<String> = hash.iter().map(|octet| format!("{octet:02x}")).collect();
+    let fingerprint = digits.concat();
+    assert_eq!(entries.len(), 1);
+    let of = |name| entries[0].text_of(name).unwrap_or_default();
+    assert_eq!((of("op"), of("by"), of("as")), ("EndSession", "certificate", "operator"));
+    assert_eq!(of("fr"), format!("certificate {fingerprint}"));
 }
 
 /// A renewed certificate is used after a reload, and one that cannot be read changes nothing.

@@ -18,8 +18,9 @@ mod common;
 use common::{DESCRIPTION, Served, split};
 use gatewright_config::parse;
 use gatewright_diagnostic::SourceId;
-use gatewright_gateway::{DescriptionCause, Gateway, LogOptions, StartOptions};
+use gatewright_gateway::{DescriptionCause, Gateway, LogLevel, LogOptions, StartOptions};
 use gatewright_onem2m::{Operation, Request, ResourceType};
+use gatewright_store::{StoredEntry, last_entries, verify};
 use gatewright_web::{
     WebPart,
     tokens::{AccessRole, TokenFile},
@@ -31,9 +32,14 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
     sync::atomic::{AtomicU32, Ordering},
+    time::{Duration, Instant},
 };
 
 static FOLDERS: AtomicU32 = AtomicU32::new(0);
+
+/// A report that would run a script, load an image and send a form.
+const REPORT: &str = "<!doctype html><title>A &lt;first&gt; run</title><script>alert(1)</script>\
+                      <img src=http://example.org/x><form action=/api/v1/reload method=post></form>";
 
 /// A gateway that was started with a file, and a token of each role.
 struct Started {
@@ -57,9 +63,12 @@ impl Started {
         let file = folder.join("gateway.toml");
         let port = free_port();
         let text = format!(
-            "{DESCRIPTION}{keys}[web]\nlisten = \"127.0.0.1:{port}\"\ntokens = \"tokens\"\n"
+            "{DESCRIPTION}{keys}[web]\nlisten = \"127.0.0.1:{port}\"\ntokens = \"tokens\"\n\
+             audit = \"audit.db\"\nreports = \"reports\"\n"
         );
         fs::write(&file, &text).unwrap();
+        fs::create_dir(folder.join("reports")).unwrap();
+        fs::write(folder.join("reports/first.html"), REPORT).unwrap();
         let tokens = TokenFile::new(folder.join("tokens"));
         let tokens = AccessRole::ALL.map(|role| tokens.add(role, role.name()).unwrap());
         let config = parse(SourceId::default(), &text).config.unwrap().with_files_in(&folder, None);
@@ -355,7 +364,7 @@ fn each_read_of_values_names_its_reader() {
     assert_eq!((told[0].0, told[0].1), (&json!("operator"), &local));
     assert_eq!((told[1].0, told[1].1), (&json!("admin"), &local));
     assert!(told[0].2.as_str().unwrap().contains("/gw/phd-1/pulse-rate"), "{told:?}");
-    let entries = gatewright_store::last_entries(&started.folder.join("cse.db"), 100).unwrap();
+    let entries = last_entries(&started.folder.join("cse.db"), 100).unwrap();
     let by = |who: &str| {
         let fields = entries.iter().filter_map(|entry| entry.fields.as_ref());
         fields.filter(|it| it["by"] == who && it["ip"] == "127.0.0.1").count()
@@ -414,6 +423,131 @@ fn a_trace_is_for_operators_and_ends() {
     let (status, head, body) = trace(AccessRole::Operator, position);
     assert!(status == 200 && head.contains("content-type: text/event-stream"), "{head}");
     assert!(body.contains("event: error\n") && body.contains("event: end\n"), "{body}");
+}
+
+/// The entries of the audit log: operation, who, role, how shown, about what, and the end.
+fn audited(started: &Started) -> Vec<[String; 6]> {
+    let entries = last_entries(&started.folder.join("audit.db"), 100).unwrap();
+    let member = |entry: &StoredEntry, name: &str| {
+        let value = &entry.fields.as_ref().unwrap()[name];
+        value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    };
+    let members = ["op", "fr", "as", "by", "of", "end"];
+    entries.iter().map(|entry| members.map(|name| member(entry, name))).collect()
+}
+
+#[test]
+fn every_change_is_in_the_audit_log_with_who_and_its_end() {
+    let started = Started::new();
+    let reload = |role, field: &str| started.post(role, "/api/v1/reload", field, "").0;
+    assert_eq!(reload(AccessRole::Operator, "If-Match: *\r\n"), 200);
+    assert_eq!(reload(AccessRole::Admin, "If-Match: \"of another\"\r\n"), 412);
+    assert_eq!(reload(AccessRole::Viewer, "If-Match: *\r\n"), 403, "not its own: not logged");
+    let body = "{\"number\":77}";
+    let field = "If-Match: *\r\n";
+    let back = started.post(AccessRole::Operator, "/api/v1/config/rollback", field, body);
+    assert_eq!(back.0, 409, "there is no such description: {}", back.2);
+    assert_eq!(started.get(AccessRole::Admin, "/api/v1/config").0, 200, "no change: not logged");
+    let body = format!("{{\"token\":\"{}\"}}", started.tokens[0]);
+    let (status, ..) = started.post(AccessRole::Viewer, "/api/v1/session", "", &body);
+    assert_eq!(status, 200);
+    let trace = started.post(AccessRole::Operator, "/api/v1/trace", "", "{\"seconds\":0}");
+    assert_eq!(trace.0, 200, "{}", trace.2);
+    let expected = [
+        ["Reload", "operator", "operator", "token", "null", "waits"],
+        ["Reload", "operator", "operator", "token", "null", "200"],
+        ["Reload", "admin", "admin", "token", "null", "waits"],
+        ["Reload", "admin", "admin", "token", "null", "412"],
+        ["RollBack", "operator", "operator", "token", "description 77", "waits"],
+        ["RollBack", "operator", "operator", "token", "description 77", "409"],
+        ["BeginSession", "viewer", "viewer", "token", "null", "200"],
+        ["Trace", "operator", "operator", "token", "packets", "200"],
+    ];
+    assert_eq!(audited(&started), expected);
+    let log = started.folder.join("audit.db");
+    let text = fs::read(&log).unwrap();
+    let has = |octets: &[u8]| text.windows(octets.len()).any(|it| it == octets);
+    assert!(started.tokens.iter().all(|token| !has(token.as_bytes())), "no token is in the log");
+    let verified = verify(&log).unwrap();
+    assert_eq!((verified.entries, verified.broken_at), (8, None));
+    // What cannot be logged is not done.
+    fs::rename(&log, started.folder.join("moved.db")).unwrap();
+    assert_eq!(reload(AccessRole::Operator, "If-Match: *\r\n"), 503);
+    assert!(started.served.counter("audit_lost") >= 1);
+    let events = started.get(AccessRole::Viewer, "/api/v1/events?level=error").2;
+    assert!(events.to_string().contains("web-audit-lost"), "{events}");
+}
+
+/// A file of tokens that is not understood is an event, and so is its repair.
+#[test]
+fn unreadable_tokens_are_an_event() {
+    let started = Started::new();
+    let (file, gateway) = (started.folder.join("tokens"), &started.served.gateway);
+    let kept = fs::read(&file).unwrap();
+    let mut reader = gateway.events().reader(Some(0), LogLevel::Info);
+    let mut next = || {
+        let began = Instant::now();
+        loop {
+            let read = reader.read(Duration::from_millis(200));
+            let events = read.events.iter().map(|entry| serde_json::to_value(&**entry).unwrap());
+            if let Some(event) = events.into_iter().find(|it| it["kind"] == "tokens-unreadable") {
+                return (event["level"].clone(), event["text"].to_string());
+            }
+            assert!(began.elapsed() < common::DEADLINE, "no event");
+        }
+    };
+    fs::write(&file, "root:x:0:0").unwrap();
+    let (level, text) = next();
+    assert!(level == "error" && text.contains("line 1 is no token"), "{level} {text}");
+    fs::write(&file, kept).unwrap();
+    let (level, text) = next();
+    assert!(level == "info" && text.contains("no longer so"), "{level} {text}");
+}
+
+/// A report is a foreign page: it is shown in a sandbox without scripts, and leads to no other file.
+#[test]
+fn a_report_of_the_lab_is_listed_and_opened_in_a_sandbox() {
+    let started = Started::new();
+    fs::write(started.folder.join("secret.html"), "secret").unwrap();
+    let (status, _, list) = started.get(AccessRole::Viewer, "/api/v1/lab/reports");
+    assert_eq!(status, 200, "{list}");
+    let report = &list["reports"][0];
+    assert_eq!(
+        (&report["name"], &report["title"]),
+        (&json!("first.html"), &json!("A <first> run"))
+    );
+    let open = |query: &str| {
+        let path = format!("/api/v1/lab/report{query}");
+        started.served.get(&path, &started.bearer(AccessRole::Viewer))
+    };
+    for query in ["", "?name=first.html"] {
+        let (status, head, body) = open(query);
+        assert_eq!((status, body.as_str()), (200, REPORT), "{head}");
+        let fields = |name: &str| -> Vec<String> {
+            let lines = head.lines().filter_map(|line| line.split_once(": "));
+            lines.filter(|(it, _)| *it == name).map(|(_, value)| value.to_owned()).collect()
+        };
+        assert_eq!(fields("content-security-policy").len(), 1, "one policy, not two: {head}");
+        let policy = &fields("content-security-policy")[0];
+        let of = |name: &str| policy.split("; ").find(|it| it.split(' ').next() == Some(name));
+        assert_eq!(of("sandbox"), Some("sandbox allow-downloads"), "{policy}");
+        assert_eq!(of("default-src"), Some("default-src 'none'"), "{policy}");
+        assert!(!policy.contains("script") && !policy.contains("allow-same-origin"), "{policy}");
+        // WHATWG HTML: with a sandbox, any other value is a network error.
+        assert_eq!(fields("cross-origin-opener-policy"), ["unsafe-none"]);
+        assert_eq!(fields("x-content-type-options"), ["nosniff"]);
+    }
+    for query in ["?name=gone.html", "?name=..%2Fsecret.html", "?name=%2Fetc%2Fpasswd", "?name="] {
+        let (status, _, body) = open(query);
+        assert!(status == 404 && !body.contains("secret"), "{query}: {status} {body}");
+    }
+    let (status, head, _) = started.served.get("/", "");
+    assert!(status == 200 && head.contains("cross-origin-opener-policy: same-origin"), "{head}");
+    fs::remove_dir_all(started.folder.join("reports")).unwrap();
+    let (status, _, list) = started.get(AccessRole::Viewer, "/api/v1/lab/reports");
+    assert!(status == 200 && list["problem"].is_string(), "{list}");
+    let elsewhere = common::serve();
+    assert_eq!(elsewhere.get("/api/v1/lab/reports", "").0, 404);
 }
 
 /// Each path that is served is described and the other way round, and each answer has the members that

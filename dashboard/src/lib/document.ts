@@ -271,3 +271,10 @@ export interface RelayDelay {
   measured_p99_us: number;
   drifts: boolean;
 }
+
+/** Reports of the delay lab, the newest first. */
+export interface LabReports {
+  reports: { name: string; title: string; octets: number; written_ms: number }[];
+  left_out: number;
+  problem: string | null;
+}

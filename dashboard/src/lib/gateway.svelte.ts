@@ -47,6 +47,10 @@ export async function ask<T>(path: string, init?: RequestInit): Promise<T> {
   throw new Refusal(answer.status, said ?? `the gateway answers ${answer.status}`);
 }
 
+/** Whether a gateway shows reports of the delay lab. */
+export const hasReports = (status: Status | null): boolean =>
+  !!status?.parts.some(({ name, words }) => name === 'web' && words.some(([it]) => it === 'reports'));
+
 /** The gateway as this page knows it. */
 class Gateway {
   connection = $state.raw<Connection>('connecting');

@@ -6,8 +6,11 @@ export class Polled<T> {
   problem = $state.raw('');
   code = $state.raw(0);
 
-  /** For use while a component is made; `path` may change, and null asks nothing. */
-  constructor(path: () => string | null, milliseconds: number) {
+  /**
+   * For use while a component is made; `path` may change, and null asks nothing. With `endsAt404`
+   * what is not there is not asked for again: only a start of the gateway could change that.
+   */
+  constructor(path: () => string | null, milliseconds: number, endsAt404 = false) {
     $effect(() => {
       const from = path();
       this.value = null;
@@ -27,10 +30,11 @@ export class Polled<T> {
           if (over) return;
           this.problem = (error as Error).message;
           this.code = error instanceof Refusal ? error.code : 0;
+          if (endsAt404 && this.code === 404) clearInterval(timer);
         }
       };
-      look();
       const timer = setInterval(look, milliseconds);
+      look();
       return () => {
         over = true;
         clearInterval(timer);

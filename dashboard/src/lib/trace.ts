@@ -1,5 +1,8 @@
 import { messages } from './events';
 
+/** How long a trace waits for what it is to follow. */
+export const SECONDS = 30;
+
 /** Asks for a trace and waits for it; errors carry the gateway's words. */
 export async function traced<T>(
   request: Record<string, unknown>,

@@ -1,6 +1,6 @@
 //! `gatewright cse`: what a oneM2M CSE holds, asked over any of its bindings.
 
-mod audit;
+pub(super) mod audit;
 mod content;
 mod subscribe;
 mod tree;

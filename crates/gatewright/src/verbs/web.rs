@@ -1,5 +1,6 @@
-//! `gatewright web`: who may use the web interface.
+//! `gatewright web`: who may use the web interface, and what they have changed.
 
+use super::cse::audit::Audit;
 use crate::{
     description::Description,
     exit::{Exit, Failure},
@@ -11,9 +12,12 @@ use serde_json::json;
 use std::io;
 
 pub(crate) const JSON: &str = "token add: {file, name, role, token}; token list: {file, tokens: \
-     [{name, role}]}; token remove: {file, name, removed}";
+     [{name, role}]}; token remove: {file, name, removed}; audit: {last: [{number, at, entry}]}, and \
+     with --verify {entries, head, broken_at, intact, allowed, denied, failed, waiting, counted, \
+     dropped}, too";
 
-/// Makes, lists and removes the tokens of a web interface (`[web] tokens`).
+/// Makes, lists and removes the tokens of a web interface (`[web] tokens`); reads its audit log
+/// (`[web] audit`).
 ///
 /// A token is shown once, when it is made; its file has a hash of it. A running gateway sees a change
 /// of the file within a second.
@@ -28,6 +32,7 @@ pub(crate) struct Web {
 enum WebVerb {
     /// Makes, lists and removes tokens.
     Token(TokenCommand),
+    Audit(Audit),
 }
 
 #[derive(Debug, clap::Args)]
@@ -76,9 +81,17 @@ struct RemoveToken {
 
 impl Web {
     pub(crate) fn run(self, face: Face) -> Result<Exit> {
-        let WebVerb::Token(TokenCommand { verb }) = self.verb;
-        match verb {
-            TokenVerb::Add(AddToken { file, name, role }) => {
+        match self.verb {
+            WebVerb::Audit(verb) => verb.run(face),
+            WebVerb::Token(TokenCommand { verb }) => verb.run(face),
+        }
+    }
+}
+
+impl TokenVerb {
+    fn run(self, face: Face) -> Result<Exit> {
+        match self {
+            Self::Add(AddToken { file, name, role }) => {
                 let file = tokens_of(face, &file)?;
                 let token = file.add(role, &name).map_err(|error| failure(&file, &error))?;
                 let path = file.path().display().to_string();
@@ -89,7 +102,7 @@ impl Web {
                 ));
                 Ok(Exit::Success)
             }
-            TokenVerb::List(ListTokens { file }) => {
+            Self::List(ListTokens { file }) => {
                 let file = tokens_of(face, &file)?;
                 let tokens = file.read().map_err(|error| failure(&file, &error))?;
                 let row = |KnownToken { name, role, .. }: &KnownToken| json!({ "name": name, "role": role });
@@ -99,7 +112,7 @@ impl Web {
                 face.answer(&answer, || tokens.iter().map(line).collect())?;
                 Ok(Exit::Success)
             }
-            TokenVerb::Remove(RemoveToken { file, name }) => {
+            Self::Remove(RemoveToken { file, name }) => {
                 let file = tokens_of(face, &file)?;
                 let removed = file.remove(&name).map_err(|error| failure(&file, &error))?;
                 let path = file.path().display().to_string();

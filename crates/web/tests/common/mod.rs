@@ -34,7 +34,13 @@ pub fn config() -> Config {
 pub fn at(listen: Listen) -> Web {
     let parsed = parse(SourceId::default(), "[cse]\nbase = \"a\"\nid = \"/a\"\n[web]\n");
     let span = parsed.config.unwrap().web.unwrap().listen.span;
-    Web { listen: Located { value: listen, span }, tokens: None, tls: None }
+    Web {
+        listen: Located { value: listen, span },
+        tokens: None,
+        audit: None,
+        reports: None,
+        tls: None,
+    }
 }
 
 pub fn serve() -> Served {

@@ -1,4 +1,5 @@
-//! `gatewright cse audit`: what a CSE's audit log says, and whether it holds together.
+//! `gatewright cse audit` and `gatewright web audit`: what an audit log says, and whether it holds
+//! together.
 
 use crate::{
     exit::{Exit, Failure},
@@ -18,16 +19,15 @@ const LAST_MAX: u32 = 100_000;
 /// Entries that are shown of a log that is not verified.
 const LAST: u32 = 50;
 
-/// Shows the last entries of the audit log in a CSE's database, newest last; with --verify, checks
-/// its chain of hashes.
+/// Shows the last entries of an audit log, newest last; with --verify, checks its chain of hashes.
 ///
 /// An entry has the originator, the request, and its result: a response status code, `waits` for
-/// others, or `given up`. --verify follows the chain from the first entry and ends with 1 if an
+/// what is yet to come, or `given up`. --verify follows the chain from the first entry and ends with 1 if an
 /// entry was changed, removed or inserted. It prints the head of the chain: if that is kept
 /// elsewhere, it shows later whether the end was cut off. Where the oldest entries were deleted for
 /// lack of room (`audit_mib`), the chain begins with the log's record of them.
 #[derive(Debug, clap::Args)]
-pub(super) struct Audit {
+pub(in crate::verbs) struct Audit {
     /// Verify the chain.
     #[arg(long)]
     verify: bool,
@@ -37,7 +37,7 @@ pub(super) struct Audit {
     /// An earlier head of the log, in hexadecimal: it must still be in the chain.
     #[arg(long, value_name = "HASH", value_parser = head, requires = "verify")]
     head: Option<String>,
-    /// The database (`[cse] store`).
+    /// The database (`[cse] store`, `[web] audit`).
     store: PathBuf,
 }
 
@@ -77,7 +77,7 @@ fn head(text: &str) -> Result<String, String> {
 }
 
 impl Audit {
-    pub(super) fn run(self, face: Face) -> Result<Exit> {
+    pub(in crate::verbs) fn run(self, face: Face) -> Result<Exit> {
         let shown = self.store.display().to_string();
         // SQLite would say the same of a folder, a missing file and a missing right.
         std::fs::File::open(&self.store).map_err(|error| Failure::file(&shown, &error))?;

@@ -1,0 +1,171 @@
+//! The audit log of changes that callers make (`[web] audit`): who, what, with what result.
+//!
+//! Its file is chained, limited and verified as the audit log of a CSE (`gatewright-store`). An entry
+//! is a JSON object of the same form ([`gatewright_onem2m::audit`]):
+//!
+//! | member | what it says |
+//! |---|---|
+//! | `op`, `to` | the operation of the API, as its description names it; the path |
+//! | `fr`, `by`, `as` | the name of the token or certificate; how it was shown; the role |
+//! | `ip` | the caller's address, if it has one |
+//! | `of` | what it was about |
+//! | `end` | the HTTP status of the answer; `waits` before it is done |
+//!
+//! What changes the gateway has two entries. Where the first cannot be stored nothing is changed.
+
+use crate::{
+    access::Arrival,
+    answer::WebRefusal,
+    counters::count,
+    routes::Endpoint,
+    session::Caller,
+    site::{Asked, Site},
+};
+use gatewright_gateway::{LogEvent, LogLevel};
+use gatewright_store::{AuditLog, StoreError};
+use hyper::StatusCode;
+use serde::Serialize;
+use std::{
+    net::IpAddr,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+/// Room of the log: some 50,000 entries. The oldest are dropped, which an entry says.
+const AUDIT_OCTETS_MAX: u64 = 16 * 1024 * 1024;
+
+/// An open log with its path.
+#[derive(Debug)]
+pub(crate) struct WebAudit {
+    path: PathBuf,
+    log: Mutex<AuditLog>,
+}
+
+/// An entry; members are in the order of the text.
+#[derive(Debug, Serialize)]
+struct WebAuditEntry<'a> {
+    op: String,
+    to: &'a str,
+    fr: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ip: Option<IpAddr>,
+    by: &'static str,
+    #[serde(rename = "as")]
+    role: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    of: Option<&'a str>,
+    end: AuditEnd,
+}
+
+/// How a change ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(untagged)]
+enum AuditEnd {
+    /// It has yet to be done: `waits`.
+    Begun(&'static str),
+    Answered(u16),
+}
+
+/// Who makes a change, and which; what its entries have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct AuditedChange {
+    endpoint: Endpoint,
+    path: String,
+    caller: Caller,
+    address: Option<IpAddr>,
+    log: Arc<WebAudit>,
+}
+
+impl WebAudit {
+    /// Opens the log at `path`, or creates it.
+    pub(crate) fn open(path: &Path) -> Result<Arc<Self>, StoreError> {
+        let log = Mutex::new(AuditLog::open(path, AUDIT_OCTETS_MAX)?);
+        Ok(Arc::new(Self { path: path.to_owned(), log }))
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Stores an entry; waits for the disk.
+    fn add(&self, text: &str) -> Result<(), StoreError> {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let at_micros = u64::try_from(since.as_micros()).unwrap_or(u64::MAX);
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).add(at_micros, text)
+    }
+}
+
+impl AuditedChange {
+    pub(crate) fn new(
+        log: Arc<WebAudit>,
+        (endpoint, path): (Endpoint, &str),
+        (caller, arrival): (&Caller, &Arrival),
+    ) -> Self {
+        let (path, caller) = (path.to_owned(), caller.clone());
+        Self { endpoint, path, caller, address: arrival.peer, log }
+    }
+
+    fn entry(&self, of: Option<&str>, end: AuditEnd) -> String {
+        let Self { endpoint, path, caller, address, .. } = self;
+        let entry = WebAuditEntry {
+            op: format!("{endpoint:?}"),
+            to: path,
+            fr: &caller.name,
+            ip: *address,
+            by: caller.shown.name(),
+            role: caller.role.map_or("", |role| role.name()),
+            of,
+            end,
+        };
+        // Members are texts and numbers, of which JSON has all.
+        serde_json::to_string(&entry).unwrap_or_default()
+    }
+
+    /// Stores an entry on a thread that may wait for the disk.
+    async fn store(&self, of: Option<&str>, end: AuditEnd) -> Result<(), String> {
+        let (log, text) = (Arc::clone(&self.log), self.entry(of, end));
+        let stored = tokio::task::spawn_blocking(move || log.add(&text)).await;
+        stored.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
+    }
+}
+
+impl Site {
+    /// Stores that a change begins, before anything is changed.
+    ///
+    /// # Errors
+    ///
+    /// 503 if it cannot be stored.
+    pub(crate) async fn begin_change(&self, asked: &Asked<'_>) -> Result<(), WebRefusal> {
+        let Some(change) = &asked.audited else { return Ok(()) };
+        let of = asked.about.get().map(String::as_str);
+        change.store(of, AuditEnd::Begun("waits")).await.map_err(|why| {
+            self.audit_failed(&why);
+            let why = "the change cannot be logged, so nothing is changed: `gatewright events` on \
+                       the gateway says why";
+            WebRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why)
+        })
+    }
+
+    /// Stores how a change ended.
+    pub(crate) async fn end_change(
+        &self,
+        change: &AuditedChange,
+        of: Option<&str>,
+        status: StatusCode,
+    ) {
+        let stored = change.store(of, AuditEnd::Answered(status.as_u16())).await;
+        if let Err(why) = stored {
+            self.audit_failed(&why);
+        }
+    }
+
+    /// Counts and logs an entry that could not be stored.
+    fn audit_failed(&self, why: &str) {
+        count(&self.counters.audit_lost);
+        let Ok(gateway) = self.gateway() else { return };
+        let text = format!("an entry of the web interface's audit log is lost: {why}");
+        gateway.events().log(LogEvent::new(LogLevel::Error, "web", "web-audit-lost", text));
+    }
+}

@@ -6,11 +6,12 @@ use core::time::Duration;
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Resources in the tree; when it is full, an instance takes the place of its container's
-    /// oldest, and anything else is refused. One contentInstance of 300 octets costs about 1.2 KiB of memory.
+    /// Resources in the tree; one of more than 2 KiB counts once more for each 2 KiB that it has in
+    /// memory. When the tree is full, an instance takes the place of its container's oldest, and
+    /// anything else is refused. One contentInstance of 300 octets costs about 1.2 KiB of memory.
     pub resources: usize,
-    /// Resources of one branch: an AE, a remoteCSE or another child of the CSEBase, with everything
-    /// below it. A full branch is as a full tree.
+    /// Resources of one branch, counted alike: an AE, a remoteCSE or another child of the CSEBase,
+    /// with everything below it. A full branch is as a full tree.
     pub branch_resources: usize,
     /// Levels below the CSEBase.
     pub depth: usize,
@@ -26,7 +27,8 @@ pub struct Limits {
     pub group_members: usize,
     /// Outbox messages of one device for the CSE above.
     pub messages_waiting: usize,
-    /// Outbox messages of all devices: notifications do not use their share.
+    /// Outbox messages of all devices: notifications do not use their share. One with more than
+    /// 2 KiB of content counts once more for each 2 KiB.
     pub messages_waiting_total: usize,
     /// Outbox messages of one queue in progress.
     pub queue_window: usize,
@@ -34,8 +36,8 @@ pub struct Limits {
     pub target_window: usize,
     /// Outbox messages for one subscription's target.
     pub notifications_waiting: usize,
-    /// Notifications, answers and announcements that wait, all together; a quarter of it those
-    /// that one originator's subscriptions make.
+    /// Notifications, answers and announcements that wait, all together, counted alike; a quarter of
+    /// it those that one originator's subscriptions make.
     pub notifications_waiting_total: usize,
     /// Notifications in one batch, whatever bn/num says.
     pub batch: usize,
@@ -44,7 +46,8 @@ pub struct Limits {
     /// Steps, each some ten nanoseconds, that one request may take to walk over the tree and to judge
     /// what is there; one that would take more is refused.
     pub filter_steps: u64,
-    /// Steps of a walk per slice, during which other requests wait.
+    /// Steps of a walk, or octets for the members of a group, per slice, during which other requests
+    /// wait.
     pub slice_steps: u64,
     /// Walks that are not over; a quarter of it those of one originator.
     pub searches: usize,

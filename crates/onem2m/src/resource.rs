@@ -87,6 +87,35 @@ impl Family {
     }
 }
 
+/// Octets of memory for which a resource takes up one place more.
+pub(crate) const PLACE_OCTETS: usize = 2_048;
+
+/// Octets of memory of a label beside its text, if no other resource has it.
+const LABEL_OCTETS: usize = 150;
+
+/// Octets of memory of attributes.
+fn memory_octets(attributes: &Map<String, Value>) -> usize {
+    attributes.iter().map(|(name, value)| member_octets(name, value)).sum()
+}
+
+/// Octets of memory of one member of an object.
+fn member_octets(name: &str, value: &Value) -> usize {
+    /// Of its entry in the map, beside name and value.
+    const ENTRY: usize = 32;
+    ENTRY + name.len() + value_octets(value)
+}
+
+/// Octets of memory of a value.
+fn value_octets(value: &Value) -> usize {
+    let inner = match value {
+        Value::String(text) => text.len(),
+        Value::Array(values) => values.iter().map(value_octets).sum(),
+        Value::Object(members) => memory_octets(members),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    };
+    size_of::<Value>() + inner
+}
+
 /// The labels of an instance, in its text.
 #[derive(Deserialize)]
 struct Labelled {
@@ -140,6 +169,27 @@ impl Resource {
             inner + BESIDE
         }
         self.attributes.iter().map(|(name, value)| name.len() + octets_of(value)).sum()
+    }
+
+    /// Places that it takes up of those that the tree and its branch have: one, and one more for each
+    /// [`PLACE_OCTETS`] of its text, its attributes and its labels' index.
+    pub(crate) fn places(&self) -> usize {
+        let text = self.representation.as_ref().map_or(0, |text| text.len());
+        let mut octets = text + memory_octets(&self.attributes);
+        self.each_label(|label| octets += label.len() + LABEL_OCTETS);
+        1 + octets / PLACE_OCTETS
+    }
+
+    /// Places that it takes up in addition once it has these values.
+    pub(crate) fn further_places(&self, given: &Map<String, Value>) -> usize {
+        let octets_of = |name: &String, value: &Value| {
+            let labels = if name == "lbl" { value.as_array().map_or(0, Vec::len) } else { 0 };
+            member_octets(name, value) + labels * LABEL_OCTETS
+        };
+        let after: usize = given.iter().map(|(name, value)| octets_of(name, value)).sum();
+        let replaced = given.keys().filter_map(|name| self.attributes.get_key_value(name));
+        let before: usize = replaced.map(|(name, value)| octets_of(name, value)).sum();
+        after.saturating_sub(before) / PLACE_OCTETS
     }
 
     /// Calls `each` with every label.

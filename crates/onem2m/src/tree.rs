@@ -23,7 +23,7 @@ const PATH_OCTETS: usize = 64;
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Slot(usize);
 
-/// Octets of a resident instance beside its text: itself, and its places in the indices.
+/// Octets of a resident instance beside its text: itself, and its entries in the indices.
 const RESIDENT_OCTETS: usize = 400;
 
 /// An instance of a container.
@@ -55,13 +55,17 @@ pub enum RowChange {
 #[derive(Debug)]
 pub(crate) struct Tree {
     slots: Vec<Option<Resource>>,
+    /// Places that the resource of each slot takes up.
+    places: Vec<u32>,
     free: Vec<Slot>,
     /// By identifier, all but instances: theirs tells their number, and they come and go fastest.
     by_id: HashMap<Arc<str>, Slot>,
     by_seq: DenseMap<u64, Slot>,
     by_label: LabelIndex,
-    /// Resources of each branch: a child of the root with everything below it.
+    /// Places taken up in each branch: a child of the root with everything below it.
     branches: BTreeMap<u64, usize>,
+    /// Places taken up in the whole tree.
+    taken: usize,
     /// Resources other than the root by the time they expire.
     expiry: DenseMap<(Timestamp, u64), ()>,
     /// remoteCSE resources by CSE-ID.
@@ -82,11 +86,13 @@ impl Tree {
     pub(crate) fn new() -> Self {
         Self {
             slots: Vec::new(),
+            places: Vec::new(),
             free: Vec::new(),
             by_id: HashMap::new(),
             by_seq: DenseMap::default(),
             by_label: LabelIndex::default(),
             branches: BTreeMap::new(),
+            taken: 0,
             expiry: DenseMap::default(),
             by_cse: HashMap::new(),
             root: None,
@@ -99,6 +105,11 @@ impl Tree {
 
     pub(crate) fn len(&self) -> usize {
         self.by_seq.len() + self.paged
+    }
+
+    /// Places taken up ([`Resource::places`]); an instance that is paged out takes up one.
+    pub(crate) const fn places(&self) -> usize {
+        self.taken
     }
 
     /// Instances that are paged out.
@@ -140,6 +151,14 @@ impl Tree {
         let after = resident_octets(resource);
         self.resident_octets = (self.resident_octets + after).saturating_sub(before);
         self.by_label.add(resource);
+        let places = resource.places();
+        let (parent, seq) = (resource.parent, resource.seq);
+        let before = self.give_up(slot);
+        self.take_up(slot, places);
+        if let Some(branch) = parent.and_then(|parent| self.branch(parent, seq)) {
+            self.leave_branch(branch, before);
+            self.join_branch(branch, places);
+        }
     }
 
     pub(crate) fn by_id(&self, id: &str) -> Option<Slot> {
@@ -351,8 +370,10 @@ impl Tree {
         }
         self.by_label.add(&resource);
         self.resident_octets += resident_octets(&resource);
+        let places = resource.places();
+        self.take_up(slot, places);
         if let Some(branch) = parent.and_then(|parent| self.branch(parent, seq)) {
-            *self.branches.entry(branch).or_default() += 1;
+            self.join_branch(branch, places);
         }
         match parent.and_then(|parent| self.get_mut(parent)) {
             Some(parent) => parent.adopt(&resource, slot),
@@ -374,8 +395,9 @@ impl Tree {
         self.by_seq.remove(resource.seq);
         self.by_label.remove(&resource);
         self.resident_octets = self.resident_octets.saturating_sub(resident_octets(&resource));
+        let places = self.give_up(slot);
         if let Some(branch) = resource.parent.and_then(|it| self.branch(it, resource.seq)) {
-            self.leave_branch(branch);
+            self.leave_branch(branch, places);
         }
         self.expiry.remove((resource.expires, resource.seq));
         if let (ResourceType::RemoteCse, Some(cse)) = (resource.resource_type, resource.text("csi"))
@@ -389,13 +411,36 @@ impl Tree {
         Some(resource)
     }
 
-    fn leave_branch(&mut self, branch: u64) {
+    fn join_branch(&mut self, branch: u64, places: usize) {
+        *self.branches.entry(branch).or_default() += places;
+    }
+
+    fn leave_branch(&mut self, branch: u64, places: usize) {
         if let Some(count) = self.branches.get_mut(&branch) {
-            *count -= 1;
+            *count = count.saturating_sub(places);
             if *count == 0 {
                 self.branches.remove(&branch);
             }
         }
+    }
+
+    /// Notes the places that the resource of a slot takes up.
+    fn take_up(&mut self, slot: Slot, places: usize) {
+        if self.places.len() <= slot.0 {
+            self.places.resize(slot.0 + 1, 0);
+        }
+        if let Some(place) = self.places.get_mut(slot.0) {
+            *place = u32::try_from(places).unwrap_or(u32::MAX);
+        }
+        self.taken += places;
+    }
+
+    /// Notes that the resource of a slot takes up none; returns how many it did.
+    fn give_up(&mut self, slot: Slot) -> usize {
+        let places = self.places.get_mut(slot.0).map_or(0, core::mem::take);
+        let places = usize::try_from(places).unwrap_or(usize::MAX);
+        self.taken = self.taken.saturating_sub(places);
+        places
     }
 
     /// Moves the time a resource expires.
@@ -408,9 +453,9 @@ impl Tree {
         self.expiry.insert((expires, resource.seq), ());
     }
 
-    /// Number of resources in the branch of a child of the root that `parent` lies in; 0 if it is
-    /// the root.
-    pub(crate) fn branch_len(&self, parent: Slot) -> usize {
+    /// Places taken up in the branch of a child of the root that `parent` lies in; 0 if it is the
+    /// root.
+    pub(crate) fn branch_places(&self, parent: Slot) -> usize {
         let above = self.get(parent).and_then(|it| Some((it.parent?, it.seq)));
         let branch = above.and_then(|(above, seq)| self.branch(above, seq));
         branch.and_then(|branch| self.branches.get(&branch)).copied().unwrap_or(0)
@@ -517,10 +562,11 @@ impl Tree {
             family.restore(records);
         });
         self.paged += records.len();
+        self.taken += records.len();
         if let Some(last) = records.last()
             && let Some(branch) = self.branch(container, last.seq)
         {
-            *self.branches.entry(branch).or_default() += records.len();
+            self.join_branch(branch, records.len());
         }
     }
 
@@ -543,6 +589,11 @@ impl Tree {
             family.paged.get_or_insert_default().insert(&record);
         });
         self.paged += 1;
+        let before = self.give_up(slot);
+        self.taken += 1;
+        if let Some(branch) = self.branch(container, instance.seq) {
+            self.leave_branch(branch, before.saturating_sub(1));
+        }
         true
     }
 
@@ -564,6 +615,12 @@ impl Tree {
         self.by_seq.insert(seq, slot);
         self.expiry.insert((instance.expires, seq), ());
         self.resident_octets += resident_octets(&instance);
+        let places = instance.places();
+        self.take_up(slot, places);
+        self.taken = self.taken.saturating_sub(1);
+        if let Some(branch) = self.branch(container, seq) {
+            self.join_branch(branch, places - 1);
+        }
         if let Some(container) = self.get_mut(container) {
             instance.parent_id = Arc::clone(&container.id);
             if let Some(family) = &mut container.family {
@@ -585,8 +642,9 @@ impl Tree {
         });
         let record = record?;
         self.paged -= 1;
+        self.taken = self.taken.saturating_sub(1);
         if let Some(branch) = self.branch(container, seq) {
-            self.leave_branch(branch);
+            self.leave_branch(branch, 1);
         }
         Some(record)
     }
@@ -597,8 +655,9 @@ impl Tree {
             return;
         }
         self.paged += 1;
+        self.taken += 1;
         if let Some(branch) = self.branch(container, record.seq) {
-            *self.branches.entry(branch).or_default() += 1;
+            self.join_branch(branch, 1);
         }
         if let Some(container) = self.get_mut(container) {
             container.family.get_or_insert_default();

@@ -305,9 +305,10 @@ pub(super) static CSE: Table = Table {
         key(
             "resources_max",
             Shape::Number(RESOURCES_MIN, RESOURCES_MAX),
-            "Maximum number of resources; 1000000 if not given. Beyond, a new instance \
-             replaces its container's oldest, and all else is refused. Without a store an instance \
-             of 300 octets takes 1.2 KiB of memory; with one, 48 octets.",
+            "Maximum number of resources, each counted once more for each 2 KiB that it has in \
+             memory; 1000000 if not given. Beyond, a new instance replaces its container's oldest, \
+             and all else is refused. Without a store an instance of 300 octets takes 1.2 KiB of \
+             memory; with one, 48 octets.",
         ),
         key(
             "branch_max",

@@ -312,28 +312,41 @@ impl Cse {
             let why = "the disk is full: only deletions are stored";
             return Err(Refusal::new(Status::InternalServerError, why));
         }
-        let limits = &self.config.limits;
-        if self.tree.len() >= limits.resources {
-            self.counters.tree_full += 1;
-            return Err(Refusal::new(
-                Status::InternalServerError,
-                format!("{} resources are as many as are kept here", limits.resources),
-            ));
-        }
-        if self.is_branch_full(parent) {
-            self.counters.branch_full += 1;
-            let most = self.config.limits.branch_resources;
-            return Err(Refusal::new(
-                Status::InternalServerError,
-                format!("{most} resources are as many as one AE or CSE has here"),
-            ));
-        }
+        self.check_places(parent, 1)?;
         self.check_depth(parent)
+    }
+
+    /// Checks that an update's values fit where the tree or the branch is full.
+    pub(super) fn check_growth(
+        &mut self,
+        slot: Slot,
+        given: &Map<String, Value>,
+    ) -> Result<(), Refusal> {
+        match self.resource(slot)?.further_places(given) {
+            0 => Ok(()),
+            further => self.check_places(slot, further),
+        }
+    }
+
+    /// Checks that the tree, and the branch that `at` lies in, have so many places.
+    fn check_places(&mut self, at: Slot, further: usize) -> Result<(), Refusal> {
+        let limits = &self.config.limits;
+        let (within, most) = if self.tree.places() + further > limits.resources {
+            self.counters.tree_full += 1;
+            ("the whole tree", limits.resources)
+        } else if self.tree.branch_places(at) + further > limits.branch_resources {
+            self.counters.branch_full += 1;
+            ("one AE or CSE", limits.branch_resources)
+        } else {
+            return Ok(());
+        };
+        let why = format!("{within} has room for {most} resources of 2 KiB");
+        Err(Refusal::new(Status::InternalServerError, why))
     }
 
     /// Whether the branch below the CSEBase that `parent` lies in has no room.
     pub(super) fn is_branch_full(&self, parent: Slot) -> bool {
-        self.tree.branch_len(parent) >= self.config.limits.branch_resources
+        self.tree.branch_places(parent) >= self.config.limits.branch_resources
     }
 
     /// Refuses a resource beyond the depth limit.

@@ -13,6 +13,8 @@ use core::fmt::Write;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, HashSet};
 
+/// Steps that asking a member takes beside those for its content's octets, one each.
+const MEMBER_STEPS: u64 = 1_000;
 /// Levels of nested groups that one request reaches.
 pub(super) const NESTED_MAX: usize = 4;
 /// m2m:consistencyStrategy: leave out a member of another type (the default).
@@ -43,6 +45,10 @@ pub(super) struct Fan {
     reserved: Option<ReservedOctets>,
     /// Members that the request reaches, those of nested groups included; of the outermost fan-out.
     reached: usize,
+    /// What each member is asked.
+    request: Request,
+    /// Members that have been asked: the first ones.
+    begun: usize,
 }
 
 /// Fan-outs in progress.
@@ -189,28 +195,56 @@ impl Cse {
             .map(|member| if rest.is_empty() { member } else { format!("{member}/{rest}") });
         let members: Vec<(String, Option<Response>)> =
             targets.map(|target| (target, None)).collect();
-        let each: Vec<String> = members.iter().map(|(target, _)| target.clone()).collect();
         // No octets yet: there is room for them.
         let reserved = self.reserve(asker, 0)?;
         let missing = members.len();
-        let fan = Fan { asker: asker.clone(), missing, octets: 0, reserved, reached, members };
+        let (asker, request) = (asker.clone(), request.clone());
+        let fan = Fan { asker, missing, octets: 0, reserved, reached, members, request, begun: 0 };
         self.fans.insert(number, fan);
-        if each.is_empty() {
+        if missing == 0 {
             return Ok(self.finish_fan(number).map(|(_, done)| done));
         }
-        for (at, target) in each.into_iter().enumerate() {
+        self.ask_members(number);
+        Ok(None)
+    }
+
+    /// Asks members of a fan-out until all are asked or the slice of this step is spent: a large
+    /// content for many must not have all others wait. The rest is asked at later ticks.
+    fn ask_members(&mut self, number: u64) {
+        while let Some(fan) = self.fans.get_mut(&number)
+            && let Some((target, _)) = fan.members.get(fan.begun)
+        {
+            let (at, request, asker) = (fan.begun, &fan.request, &fan.asker);
             let mut onward = request.clone();
             onward.id = format!("{}-{at}", request.id);
             onward.group_request.get_or_insert_with(|| request.id.as_str().into());
-            onward.to = target;
-            let whom = Recipient::Member(number, at);
-            let asked = self.asked_part(&onward, &onward.to, RequestRelation::Member, &request.to);
-            let id = onward.id.as_str().into();
-            let (depth, fan) = (asker.depth + 1, asker.fan.or(Some(number)));
-            let asker = RequestContext { whom, id, depth, fan, asked, ..asker.clone() };
-            self.serve(&asker, &onward);
+            onward.to.clone_from(target);
+            let group = request.to.clone();
+            let asker = RequestContext {
+                whom: Recipient::Member(number, at),
+                id: onward.id.as_str().into(),
+                depth: asker.depth + 1,
+                fan: asker.fan.or(Some(number)),
+                ..asker.clone()
+            };
+            fan.begun += 1;
+            let is_last = fan.begun == fan.members.len();
+            let asked = self.asked_part(&onward, &onward.to, RequestRelation::Member, &group);
+            let octets = onward.content.as_ref().map_or(0, |content| content.len());
+            let steps = MEMBER_STEPS + u64::try_from(octets).unwrap_or(u64::MAX);
+            self.serve(&RequestContext { asked, ..asker.clone() }, &onward);
+            if self.searches.is_spent_by(steps) && !is_last && !asker.is_repeated {
+                self.spreading.push_back(number);
+                return;
+            }
         }
-        Ok(None)
+    }
+
+    /// Asks further members of the fan-out whose turn it is.
+    pub(super) fn pursue_fans(&mut self) {
+        if let Some(number) = self.spreading.pop_front() {
+            self.ask_members(number);
+        }
     }
 
     /// Checks the members' policies (macp) for a fan-out, or else the group's.

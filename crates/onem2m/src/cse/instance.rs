@@ -63,6 +63,21 @@ struct Given<'text> {
     dcnt: Option<u64>,
 }
 
+impl Given<'_> {
+    /// Refuses a list with more entries than a list attribute may have.
+    fn check_lists(&self, most: usize) -> Result<(), Refusal> {
+        let texts = [("lbl", &self.lbl), ("at", &self.at), ("aa", &self.aa)];
+        let lengths = texts.map(|(name, list)| (name, list.as_ref().map_or(0, Vec::len)));
+        let references = ("conr", self.conr.as_ref().map_or(0, Vec::len));
+        match lengths.into_iter().chain([references]).find(|(_, length)| *length > most) {
+            Some((name, _)) => {
+                Err(Refusal::bad(format!("attribute {name} has more than {most} entries")))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
 /// Reads a value that is there, so that null is not taken for an absent one.
 fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     deserializer: D,
@@ -95,6 +110,7 @@ impl Cse {
         if let Some(location) = &given.loc {
             Geometry::read_location(location)?;
         }
+        given.check_lists(self.config.limits.list_entries)?;
         check_content(given.con)?;
         let size = given.con.map_or(0, |content| content_octets(content.get()));
         self.check_fits(parent, size)?;
@@ -127,10 +143,11 @@ impl Cse {
         };
         let representation: Arc<str> = represent(&resource, &given, from).into();
         debug_assert!(Resource::from_record(seq, &representation).is_ok(), "{representation}");
+        let resource = Resource { representation: Some(representation), ..resource };
         // Behind all that may refuse: what gives way must not go for nothing.
-        self.make_room(parent);
+        self.make_room(parent, resource.places());
         self.check_room(parent)?;
-        self.add_instance(Resource { representation: Some(representation), ..resource });
+        self.add_instance(resource);
         self.announce_instance(seq);
         self.instance_response(request, parent, seq)
     }
@@ -225,17 +242,19 @@ impl Cse {
         }
     }
 
-    /// Removes the container's oldest instance for a new one if the tree or its branch is full: a
-    /// gateway at its limit continues to accept readings.
-    fn make_room(&mut self, parent: Slot) {
+    /// Removes the container's oldest instances for a new one of so many places while the tree or
+    /// its branch is full: a gateway at its limit continues to accept readings.
+    fn make_room(&mut self, parent: Slot, places: usize) {
         if self.stores_deletions_only {
             // Nothing is created below.
             return;
         }
-        let is_full = self.tree.len() >= self.config.limits.resources;
-        if (is_full || self.is_branch_full(parent))
-            && let Some(oldest) = self.tree.oldest(parent)
-        {
+        for _ in 0..places {
+            let is_full = self.tree.places() >= self.config.limits.resources;
+            let oldest = self.tree.oldest(parent);
+            let (true, Some(oldest)) = (is_full || self.is_branch_full(parent), oldest) else {
+                return;
+            };
             self.counters.trimmed += 1;
             self.take_out_oldest(parent, oldest);
         }

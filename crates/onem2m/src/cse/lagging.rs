@@ -7,7 +7,8 @@
 //! nothing, however many targets do not answer. Instances that their container drops for newer ones
 //! before it gets to them are not told; they are counted.
 
-use super::notify::NotificationEventType;
+use super::notify::{EVENT_OCTETS, NotificationEventType};
+use super::outbox::places_of;
 use super::statistics::Statistic;
 use super::subscription::events;
 use super::{Cse, Slot};
@@ -87,6 +88,14 @@ impl Lagging {
     }
 }
 
+/// Places at most that a notification of a child takes up.
+fn places_of_notification(child: &Resource) -> usize {
+    match &child.representation {
+        Some(text) => places_of(text.len() + 2 * EVENT_OCTETS),
+        None => child.places(),
+    }
+}
+
 impl Cse {
     /// Whether a subscription lags behind with this event, and is notified later.
     pub(super) fn lags(&mut self, slot: Slot, event: NotificationEventType, about: Slot) -> bool {
@@ -99,10 +108,12 @@ impl Cse {
         if subscription.texts("nu").any(|target| self.is_own_group(target)) {
             return false;
         }
-        if self.has_room(&queue, 1) || self.lagging.is_catching_up(&queue) {
+        let Some(child) = self.tree.get(about) else { return false };
+        if self.has_places(&queue, 1, places_of_notification(child))
+            || self.lagging.is_catching_up(&queue)
+        {
             return false;
         }
-        let Some(child) = self.tree.get(about) else { return false };
         let (next, state) = (child.seq, child.state.saturating_sub(1));
         let (subscription, row) = (subscription.seq, self.ledger.next_seq());
         let stored = "".into();
@@ -143,7 +154,8 @@ impl Cse {
         }
         for (seq, child) in children {
             let Instance::Resident(child) = child else { continue };
-            if !self.has_room(queue, 1) && self.queue_len(queue) > 0 {
+            let places = self.tree.get(child).map_or(1, places_of_notification);
+            if !self.has_places(queue, 1, places) && self.queue_len(queue) > 0 {
                 is_over = false;
                 break;
             }

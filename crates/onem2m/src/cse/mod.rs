@@ -89,6 +89,7 @@ use repeats::Repeats;
 use search::Searches;
 use statistics::Statistics;
 use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use target::Target;
 use watch::Watches;
@@ -109,6 +110,8 @@ pub struct Cse {
     lagging: Lagging,
     later: Later,
     fans: Fans,
+    /// Fan-outs with members that were not asked yet, in turn.
+    spreading: VecDeque<u64>,
     forwarding: ForwardingTargets,
     channels: Channels,
     observers: Observers,
@@ -186,7 +189,10 @@ impl Cse {
             Input::Refused { from, address } => self.take_refused(&from, address),
             Input::Unheard(token) => self.take_back(token),
             Input::ClockConfirmed => self.believe_clock(),
-            Input::Tick => self.pursue_searches(),
+            Input::Tick => {
+                self.pursue_searches();
+                self.pursue_fans();
+            }
         }
     }
 
@@ -220,7 +226,7 @@ impl Cse {
             self.refusals.due(),
             self.statistics.due(),
             self.paging.due(),
-            self.is_searching().then_some(self.moment),
+            (self.is_searching() || !self.spreading.is_empty()).then_some(self.moment),
         ];
         let first = moments.into_iter().flatten().chain(by_wall).min();
         first.map(|moment| self.clock.elapsed_at(moment))

@@ -12,7 +12,7 @@ use super::subscription::{
 };
 use super::{Cse, Done, Refusal, RequestContext, not_allowed};
 use crate::primitive::{Operation, Request, Response};
-use crate::resource::{Resource, push_json_text, push_number, some_attributes};
+use crate::resource::{PLACE_OCTETS, Resource, push_json_text, push_number, some_attributes};
 use crate::resource_type::ResourceType;
 use crate::status::Status;
 use crate::tree::{Instance, Slot};
@@ -29,7 +29,7 @@ const GATHERED_FOR: Duration = Duration::from_mins(1);
 const GATHERED_FOR_TEXT: &str = "PT1M";
 
 /// Octets of most notifications beside their representation: an allocation that need not grow.
-const EVENT_OCTETS: usize = 128;
+pub(super) const EVENT_OCTETS: usize = 128;
 
 /// Instances that are looked at for notifications of events before a subscription.
 const EARLIER_MAX: usize = 4_096;
@@ -269,19 +269,27 @@ impl Cse {
         // A batch is counted by what it is made of, and its latest is all that is told.
         let latest_only = (subscription.uint("pn") == Some(1) || latest) && gather.is_none();
         let id = Arc::clone(&subscription.id);
-        let targets: Vec<(String, String)> = subscription
+        let targets: Vec<(String, Option<String>)> = subscription
             .texts("nu")
             .map(|target| {
                 let event = event(self, target);
-                (target.to_owned(), self.event_content(subscription, target, &event))
+                let is_crowded_out = self.is_crowded_out(&id, target, event.len());
+                let content =
+                    (!is_crowded_out).then(|| self.event_content(subscription, target, &event));
+                (target.to_owned(), content)
             })
             .collect();
         let remaining = subscription.uint("exc");
         for (target, content) in targets {
+            self.count_statistic(slot, &target, Statistic::Event);
+            let Some(content) = content else {
+                self.counters.notifications += 1;
+                self.counters.notifications_dropped += 1;
+                continue;
+            };
             let mut request = self.own_request(Operation::Notify, target.clone());
             request.content = Some(content.into());
             request.event_category = category.and_then(|number| u32::try_from(number).ok());
-            self.count_statistic(slot, &target, Statistic::Event);
             if self.is_own_group(&target) {
                 let content = request.content.as_deref().unwrap_or_default();
                 if self.notify_own_group(&target, content).is_err() {
@@ -309,13 +317,27 @@ impl Cse {
         self.count_down(slot, remaining);
     }
 
-    /// Queues a notification; without room it takes the place of the oldest one of its queue.
+    /// Whether a notification of this event is dropped, as nothing waits in its queue that could
+    /// give way: its content need not be made.
+    fn is_crowded_out(&self, subscription: &str, target: &str, octets: usize) -> bool {
+        let queue = format!("{subscription} {target}");
+        octets >= PLACE_OCTETS
+            && self.is_queue_empty(&queue)
+            && !self.lagging.is_catching_up(&queue)
+            && !self.is_own_group(target)
+            && !self.has_room_for(&queue, octets)
+    }
+
+    /// Queues a notification; without room it takes the places of the oldest ones of its queue.
     ///
     /// # Errors
     ///
     /// 5103 if there is no room all the same.
     pub(super) fn post_notification(&mut self, message: OutboxMessage) -> Result<(), Refusal> {
-        if !self.fits(&message) {
+        for _ in 0..message.places() {
+            if self.fits(&message) {
+                break;
+            }
             self.drop_oldest(&message.queue);
         }
         self.post(message)

@@ -28,6 +28,7 @@ use crate::record_block::{ContainerRecords, RecordBlock, container_id};
 use crate::resource_type::ResourceType;
 use crate::stored::{Damage, InstanceHeader, NoBase, Unreadable};
 use crate::tree::{Slot, Tree};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// What a store has kept of an earlier run.
@@ -185,6 +186,7 @@ impl Cse {
             lagging: Lagging::default(),
             later: Later::default(),
             fans: Fans::new(),
+            spreading: VecDeque::new(),
             forwarding: ForwardingTargets::default(),
             channels: Channels::default(),
             observers: Observers::default(),

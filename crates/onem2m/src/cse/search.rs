@@ -144,6 +144,13 @@ impl Searches {
         self.slice_left = slice;
     }
 
+    /// Whether the slice of this step of the machine is over after so many steps more, of a walk or
+    /// of other work.
+    pub(super) const fn is_spent_by(&mut self, steps: u64) -> bool {
+        self.slice_left = self.slice_left.saturating_sub(steps);
+        self.slice_left == 0
+    }
+
     /// Takes the walk that continues next: of the originator whose last slice is the longest ago,
     /// the one of its walks for which that is so, too.
     fn next(&mut self) -> Option<UnfinishedSearch> {

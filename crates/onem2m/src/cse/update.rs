@@ -49,6 +49,7 @@ impl Cse {
         }
         schema::check_update(resource_type, &given, &self.config.limits)?;
         Self::check_ways(asker, &given)?;
+        self.check_growth(slot, &given)?;
         self.check_policies_named(resource_type, &given)?;
         self.check_announcing(resource_type, &given)?;
         if resource_type == ResourceType::AccessControlPolicy {

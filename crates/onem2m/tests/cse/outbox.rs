@@ -1,7 +1,7 @@
 //! Messages of our own, beside what else wants to be sent: order, windows, and what is done when the
 //! outbox is full.
 
-use crate::bench::Bench;
+use crate::bench::{Bench, config};
 use core::time::Duration;
 use gatewright_onem2m::{
     Call, Input, Operation, OutboxMessage, Request, ResourceType, Status, Token,
@@ -55,7 +55,7 @@ fn a_message_goes_with_what_is_stored_here_and_with_nothing_else() {
 
 /// A bench whose outbox takes so many messages of a device, and the container of [`both`].
 fn small(messages_waiting: usize) -> Bench {
-    let mut config = crate::bench::config();
+    let mut config = config();
     config.limits.messages_waiting = messages_waiting;
     let mut bench = Bench::with(config);
     bench.register("Ca", "a");
@@ -165,7 +165,7 @@ fn a_backlog_is_taken_back_with_its_instance() {
 /// own.
 #[test]
 fn queues_share_their_target_and_answers_are_noted_together() {
-    let mut config = crate::bench::config();
+    let mut config = config();
     (config.limits.queue_window, config.limits.target_window) = (4, 6);
     let mut bench = Bench::with(config);
     for number in 0..12 {
@@ -294,7 +294,7 @@ fn subscribe(bench: &mut Bench, from: &str, name: &str) {
 /// much as one originator's subscriptions use up.
 #[test]
 fn notifications_to_targets_that_are_away_take_no_room_of_readings_nor_of_others() {
-    let mut config = crate::bench::config();
+    let mut config = config();
     config.limits.notifications_waiting = 8;
     config.limits.notifications_waiting_total = 40;
     let mut bench = Bench::with(config);
@@ -336,7 +336,7 @@ fn queue_of(bench: &Bench, name: &str) -> String {
 /// have, and readings go above all the same, and what others ask is asked.
 #[test]
 fn thousands_of_requests_that_wait_for_a_silent_entity_hold_up_nobody_else() {
-    let mut config = crate::bench::config();
+    let mut config = config();
     config.limits.outstanding = 400;
     let mut bench = Bench::with(config);
     for (from, name) in [("Ca", "a"), ("Cb", "b"), ("Ce", "e")] {
@@ -390,7 +390,7 @@ fn thousands_of_requests_that_wait_for_a_silent_entity_hold_up_nobody_else() {
 /// Messages of one queue expire in any order; one that is in progress may still arrive.
 #[test]
 fn messages_expire_each_at_its_time() {
-    let mut config = crate::bench::config();
+    let mut config = config();
     config.limits.queue_window = 1;
     let mut bench = Bench::with(config);
     let ages = [5, 40, 10, 30, 10, 20];
@@ -415,4 +415,39 @@ fn messages_expire_each_at_its_time() {
     assert_eq!(bench.calls().remove(0).request.id, "n5");
     let counters = bench.cse.counters();
     assert_eq!((counters.delivered, counters.messages_aged), (3, 2));
+}
+
+/// Waiting notifications are counted by their octets: an AE that has large ones sent to many targets
+/// uses no more than its share, and loses its own.
+#[test]
+fn large_notifications_take_several_places() {
+    let mut config = config();
+    // A quarter of 160 for one originator: 40.
+    config.limits.notifications_waiting_total = 160;
+    let mut bench = Bench::with(config);
+    bench.register("Ca", "a");
+    bench.create("Ca", "cse-in/a", ResourceType::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+    for number in 0..10 {
+        let content = format!(
+            r#"{{"m2m:sub":{{"rn":"s{number}","nu":["http://t{number}:1"],"enc":{{"net":[1,3],"chty":[4]}}}}}}"#
+        );
+        let request = bench
+            .request(Operation::Create, "Ca", "cse-in/a/c")
+            .creating(ResourceType::Subscription, content);
+        bench.ask_later(request);
+        let asked = bench.calls();
+        bench.reply(&asked[0], Status::Ok);
+    }
+    // 8 KiB: five places, so that eight fit and two do not.
+    assert_eq!(bench.reading("large", &"x".repeat(8_400)).status.number(), 2001);
+    assert_eq!(bench.cse.messages_waiting(), 8);
+    assert_eq!(bench.cse.counters().notifications_dropped, 2);
+    // In the places of a large one, small ones have room.
+    bench.calls();
+    for number in 0..3 {
+        assert_eq!(bench.reading(&format!("n{number}"), "1").status.number(), 2001);
+    }
+    assert!(bench.cse.messages_waiting() <= 40, "{}", bench.cse.messages_waiting());
+    bench.restart();
+    assert!(bench.cse.messages_waiting() <= 40);
 }

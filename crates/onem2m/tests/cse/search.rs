@@ -369,3 +369,46 @@ fn a_walk_keeps_its_originators_address() {
     let [(Token(1_000), answer)] = answers.as_slice() else { panic!("{}", answers.len()) };
     assert_eq!(found(answer).len(), 30);
 }
+
+/// A request to the members of a group is made to a few of them at a time if its content is large, so
+/// that another one is served between; the answer has them all.
+#[test]
+fn a_large_content_for_many_goes_in_slices() {
+    let mut config = config();
+    config.limits.slice_steps = 10_000;
+    let mut bench = Bench::with(config);
+    bench.register("Ca", "a");
+    let names: Vec<String> = (0..20).map(|number| format!("c{number}")).collect();
+    for name in &names {
+        let content = format!(r#"{{"m2m:cnt":{{"rn":"{name}"}}}}"#);
+        bench.create("Ca", "cse-in/a", ResourceType::Container, &content);
+    }
+    let members: Vec<String> = names.iter().map(|name| format!("\"cse-in/a/{name}\"")).collect();
+    let group = format!(r#"{{"m2m:grp":{{"rn":"g","mnm":50,"mid":[{}]}}}}"#, members.join(","));
+    bench.create("Ca", "cse-in/a", ResourceType::Group, &group);
+    let fan = |id: &str, octets: usize| {
+        let content = format!(r#"{{"m2m:cin":{{"con":"{}"}}}}"#, "x".repeat(octets));
+        Request::new(Operation::Create, "cse-in/a/g/fopt", "Ca", id)
+            .creating(ResourceType::ContentInstance, content)
+    };
+    let before = bench.cse.resources();
+    // A small one is done within the step in which it comes.
+    let answers = ask(&mut bench, 500, fan("small", 100));
+    assert_eq!(answers.len(), 0, "20 members of 1,100 steps are two slices and a rest");
+    let (answers, ticks) = tick(&mut bench);
+    assert_eq!((answers.len(), ticks), (1, 2));
+    assert_eq!(bench.cse.resources(), before + 20);
+
+    assert_eq!(ask(&mut bench, 501, fan("large", 100_000)).len(), 0);
+    assert_eq!(bench.cse.resources(), before + 21, "one of them in each step");
+    assert_eq!(bench.get("Ca", "cse-in/a/c19/la").status.number(), 2000, "the small one");
+    let (answers, ticks) = tick(&mut bench);
+    assert_eq!(ticks, 19);
+    let [(token, response)] = &answers[..] else { panic!("{answers:?}") };
+    assert_eq!(*token, Token(501));
+    let aggregated = json(response);
+    let parts = aggregated["m2m:agr"]["m2m:rsp"].as_array().unwrap();
+    assert_eq!(parts.len(), 20);
+    assert!(parts.iter().all(|part| part["rsc"] == 2001), "{parts:?}");
+    assert_eq!(bench.cse.resources(), before + 40);
+}

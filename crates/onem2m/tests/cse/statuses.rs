@@ -162,6 +162,84 @@ fn too_much_of_anything_is_refused_and_counted() {
     assert_eq!((counters.content_too_large, counters.too_deep, counters.tree_full), (1, 1, 1));
 }
 
+/// A list attribute of a contentInstance has as many entries as those of other types.
+#[test]
+fn an_instance_with_too_many_labels_is_refused() {
+    let mut bench = Bench::with_container();
+    let most = config().limits.list_entries;
+    for (name, entry) in [("lbl", "\"l\""), ("at", "\"/id-x\""), ("aa", "\"lbl\""), ("conr", "{}")]
+    {
+        for (entries, status) in [(most, 2001), (most + 1, 4000)] {
+            if name == "at" && status == 2001 {
+                // It would be announced there.
+                continue;
+            }
+            let list = vec![entry; entries].join(",");
+            let content = format!(r#"{{"m2m:cin":{{"con":"1","{name}":[{list}]}}}}"#);
+            let made = bench.create("Ca", "cse-in/a/c", ResourceType::ContentInstance, &content);
+            assert_eq!(made.status.number(), status, "{name} with {entries}: {made:?}");
+        }
+    }
+}
+
+/// What is large takes the places of many, whether it is made so, or made larger later.
+#[test]
+fn a_large_resource_takes_several_places() {
+    let mut config = config();
+    config.limits.branch_resources = 40;
+    let mut bench = Bench::with(config);
+    bench.register("Ca", "a");
+    let make = |bench: &mut Bench, attributes: &str| {
+        let content = format!(r#"{{"m2m:cnt":{{{attributes}}}}}"#);
+        bench.create("Ca", "cse-in/a", ResourceType::Container, &content).status.number()
+    };
+    // Some 30 places: labels cost their place in the index.
+    let labels: Vec<String> = (0..300).map(|number| format!("\"label-{number}\"")).collect();
+    let labels = format!(r#""lbl":[{}]"#, labels.join(","));
+    assert_eq!(make(&mut bench, &format!(r#""rn":"large",{labels}"#)), 2001);
+    assert_eq!(make(&mut bench, r#""rn":"small""#), 2001);
+    let grow = |bench: &mut Bench, name: &str, attributes: &str| {
+        let content = format!(r#"{{"m2m:cnt":{{{attributes}}}}}"#);
+        bench.update("Ca", &format!("cse-in/a/{name}"), &content).status.number()
+    };
+    assert_eq!(grow(&mut bench, "small", &labels), 5000);
+    assert_eq!(grow(&mut bench, "small", r#""lbl":["one"]"#), 2004);
+    assert_eq!(bench.cse.counters().branch_full, 1);
+    // The same labels again need no place more; and without them there is room.
+    assert_eq!(grow(&mut bench, "large", &labels), 2004);
+    assert_eq!(grow(&mut bench, "large", r#""lbl":null"#), 2004);
+    assert_eq!(grow(&mut bench, "small", &labels), 2004);
+    bench.restart();
+    assert_eq!(grow(&mut bench, "large", &labels), 5000);
+    assert_eq!(bench.delete("Ca", "cse-in/a/small").status.number(), 2002);
+    assert_eq!(grow(&mut bench, "large", &labels), 2004);
+}
+
+/// Readings go on in a full branch, however large: as many give way as a new one needs places.
+#[test]
+fn large_readings_replace_as_many_as_they_need() {
+    let mut config = config();
+    config.limits.branch_resources = 20;
+    let mut bench = Bench::with(config);
+    bench.register("Ca", "a");
+    bench.create("Ca", "cse-in/a", ResourceType::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+    for number in 0..30 {
+        assert_eq!(bench.reading(&format!("s{number}"), "1").status.number(), 2001);
+    }
+    assert_eq!(bench.cse.resources(), 1 + 20);
+    let large = "x".repeat(8 * 2_048);
+    for number in 0..4 {
+        assert_eq!(bench.reading(&format!("l{number}"), &large).status.number(), 2001);
+        // One that is larger than what gives way goes beyond by its own places at most.
+        assert!(bench.cse.resources() <= 1 + 20);
+    }
+    // AE and container, and two or three large ones of nine places; one that has left memory takes one.
+    if crate::RESIDENT_OCTETS.is_none() {
+        assert!(bench.cse.resources() <= 1 + 2 + 3, "{}", bench.cse.resources());
+    }
+    assert_eq!(bench.reading("last", "1").status.number(), 2001);
+}
+
 /// One AE fills its share and no more: another has room, and its own readings go on.
 #[test]
 fn one_branch_leaves_room_for_others() {

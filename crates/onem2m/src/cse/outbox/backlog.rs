@@ -200,7 +200,7 @@ impl Cse {
     /// The container in whose backlog a reading's message belongs, if there is one or the queue has
     /// no room.
     pub(super) fn backlog_of(&self, request: &Request, message: &OutboxMessage) -> Option<u64> {
-        let has_room = self.has_room(&message.queue, 1);
+        let has_room = self.has_places(&message.queue, 1, message.places());
         if !message.may_be_made_later() || (has_room && self.outbox.backlogs.is_empty()) {
             return None;
         }

@@ -12,6 +12,7 @@ use super::{Cse, Recipient, Refusal, RequestContext, Token};
 use crate::audit::End;
 use crate::limits::share;
 use crate::primitive::{Operation, Request, Response};
+use crate::resource::PLACE_OCTETS;
 use crate::resource_type::ResourceType;
 use crate::status::Status;
 use crate::stored::{Damage, InstanceHeader};
@@ -46,7 +47,18 @@ pub struct OutboxMessage {
     pub batch: Option<Gather>,
 }
 
+/// Places that a message with so many octets of content takes up.
+pub(super) const fn places_of(octets: usize) -> usize {
+    1 + octets / PLACE_OCTETS
+}
+
 impl OutboxMessage {
+    /// Places that it takes up of those for waiting messages: one, and one more for each 2 KiB of
+    /// its content.
+    pub(super) fn places(&self) -> usize {
+        places_of(self.request.content.as_ref().map_or(0, |content| content.len()))
+    }
+
     /// Whether it is a device's reading, whose message can be made from the tree.
     fn may_be_made_later(&self) -> bool {
         self.is_reading() && self.queue.starts_with(DEVICE_QUEUE)
@@ -137,29 +149,39 @@ impl Cse {
         self.outbox.refused.as_ref()
     }
 
-    /// Whether a queue has room for this many further messages.
+    /// Whether a queue has room for this many further messages, each with at most 2 KiB of content.
     pub fn has_room(&self, queue: &str, messages: usize) -> bool {
+        self.has_places(queue, messages, messages)
+    }
+
+    /// Whether a queue has room for further messages that take up so many places together.
+    pub(super) fn has_places(&self, queue: &str, messages: usize, places: usize) -> bool {
         let limits = &self.config.limits;
         let there = self.outbox.queues.get(queue);
         let waiting = there.map_or(0, |queue| queue.messages.len()).saturating_add(messages);
-        let of_devices = self.outbox.of(DEVICE_QUEUE);
+        let of_devices = self.outbox.places_of(DEVICE_QUEUE);
         if queue.starts_with(DEVICE_QUEUE) {
-            let all = of_devices.saturating_add(messages);
+            let all = of_devices.saturating_add(places);
             return waiting <= limits.messages_waiting && all <= limits.messages_waiting_total;
         }
         let payer = self.payer_of(queue);
-        let all = self.outbox.len().saturating_sub(of_devices).saturating_add(messages);
+        let all = self.outbox.places().saturating_sub(of_devices).saturating_add(places);
         let share = share(limits.notifications_waiting_total);
         waiting <= limits.notifications_waiting
             && all <= limits.notifications_waiting_total
-            && self.outbox.of(&payer).saturating_add(messages) <= share
+            && self.outbox.places_of(&payer).saturating_add(places) <= share
+    }
+
+    /// Whether a queue has room for one further message of so many octets.
+    pub(super) fn has_room_for(&self, queue: &str, octets: usize) -> bool {
+        self.has_places(queue, 1, places_of(octets))
     }
 
     /// Whether there is room for a message. A device's resources are few and its readings need them,
     /// so they may use a quarter more than its readings.
     pub(super) fn fits(&self, message: &OutboxMessage) -> bool {
         let is_first = || self.is_queue_empty(&message.queue);
-        if self.has_room(&message.queue, 1)
+        if self.has_places(&message.queue, 1, message.places())
             || (self.lagging.is_catching_up(&message.queue) && is_first())
         {
             return true;
@@ -172,7 +194,7 @@ impl Cse {
         message.queue.starts_with(DEVICE_QUEUE)
             && !message.is_reading()
             && there.map_or(0, |queue| queue.messages.len()) < of_one
-            && self.outbox.of(DEVICE_QUEUE) < all
+            && self.outbox.places_of(DEVICE_QUEUE) < all
     }
 
     /// The entity whose quota a queue's messages use: the devices of this CSE together, the
@@ -260,7 +282,8 @@ impl Cse {
             return response;
         }
         if let Some(container) = container
-            && (self.outbox.backlogs.has(container) || !self.has_room(&message.queue, 1))
+            && (self.outbox.backlogs.has(container)
+                || !self.has_places(&message.queue, 1, message.places()))
         {
             let queue = Arc::clone(&message.queue);
             self.put_in_backlog(container, message);

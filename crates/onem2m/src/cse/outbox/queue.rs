@@ -95,14 +95,24 @@ pub(super) enum Due {
     Target(Arc<str>),
 }
 
+/// What waits for one payer.
+#[derive(Clone, Copy, Debug, Default)]
+struct Waiting {
+    messages: usize,
+    /// Places that the messages take up.
+    places: usize,
+}
+
 /// Every outbox queue.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     pub(super) queues: HashMap<Arc<str>, Queue>,
     pub(super) targets: HashMap<Arc<str>, OutboxTarget>,
     queue_of: BTreeMap<u64, Arc<str>>,
-    /// Messages per payer; all queues of devices share one.
-    by_payer: HashMap<Arc<str>, usize>,
+    /// What waits for each payer; all queues of devices share one.
+    by_payer: HashMap<Arc<str>, Waiting>,
+    /// Places that all messages take up.
+    places: usize,
     pub(super) due: BTreeSet<(Moment, Due)>,
     /// Queues with a rate limit: the end of the present window, and the notifications sent in it.
     pub(super) paced: HashMap<Arc<str>, (Moment, usize)>,
@@ -162,13 +172,27 @@ impl Outbox {
         let queue = self.queues.entry(name).or_insert_with(|| Queue { payer, ..Queue::default() });
         queue.by_age.insert((kept.until, seq));
         queue.unsent.insert(seq);
+        let places = kept.message.places();
         queue.messages.insert(seq, Box::new(kept));
-        *self.by_payer.entry(Arc::clone(&queue.payer)).or_default() += 1;
+        let waiting = self.by_payer.entry(Arc::clone(&queue.payer)).or_default();
+        waiting.messages += 1;
+        waiting.places += places;
+        self.places += places;
     }
 
     /// Number of this payer's messages.
     pub(super) fn of(&self, payer: &str) -> usize {
-        self.by_payer.get(payer).copied().unwrap_or_default()
+        self.by_payer.get(payer).map_or(0, |waiting| waiting.messages)
+    }
+
+    /// Places that this payer's messages take up.
+    pub(super) fn places_of(&self, payer: &str) -> usize {
+        self.by_payer.get(payer).map_or(0, |waiting| waiting.places)
+    }
+
+    /// Places that all messages take up.
+    pub(super) const fn places(&self) -> usize {
+        self.places
     }
 
     /// Restores a stored message.
@@ -200,9 +224,12 @@ impl Outbox {
         if let Some(kept) = &kept {
             queue.by_age.remove(&(kept.until, seq));
         }
-        if let Some(count) = self.by_payer.get_mut(&queue.payer) {
-            *count -= 1;
-            if *count == 0 {
+        let places = kept.as_ref().map_or(0, |kept| kept.message.places());
+        self.places = self.places.saturating_sub(places);
+        if let Some(waiting) = self.by_payer.get_mut(&queue.payer) {
+            waiting.messages -= 1;
+            waiting.places = waiting.places.saturating_sub(places);
+            if waiting.messages == 0 {
                 self.by_payer.remove(&queue.payer);
             }
         }

@@ -10,7 +10,8 @@ use gatewright_lab::agent::{
 };
 use gatewright_lab::report::{agents_csv, agents_html};
 use gatewright_lab::stamp::StampKey;
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::io::Read;
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// An address where a reflector can be.
@@ -79,6 +80,45 @@ fn a_clock_that_leaps_is_found() {
         assert!(text.contains("left") && text.len() < 100_000);
     }
     assert!(agents_html(&run).contains("the clock of left leapt by"));
+}
+
+/// Who has no key and says nothing keeps away nobody who has it.
+#[test]
+fn silent_connections_keep_no_coordinator_away() {
+    let mut silent = Vec::new();
+    let run = with_left(1, |listener, to, is_over| {
+        let at = listener.local_addr().unwrap();
+        silent.extend((0..40).map(|_| TcpStream::connect(at).unwrap()));
+        let setup = AgentSetup { key: key(), reflect: None, send_to: vec![to], clock: wall_clock };
+        let counters = serve_agent(listener, &setup, is_over).unwrap();
+        assert_eq!(counters.coordinators, 1);
+    });
+    assert_eq!(run.machines[0].ended, None, "{run:?}");
+    assert_eq!((run.conditions[0].sent, run.conditions[0].received), (50, 50), "{run:?}");
+}
+
+/// Of more silent connections than are kept, the oldest go.
+#[test]
+fn the_oldest_silent_connections_are_closed() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (at, stop) = (listener.local_addr().unwrap(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let agent = scope.spawn(|| {
+            let setup =
+                AgentSetup { key: key(), reflect: None, send_to: Vec::new(), clock: wall_clock };
+            serve_agent(&listener, &setup, &|| stop.load(Ordering::Relaxed)).unwrap()
+        });
+        let mut silent: Vec<_> = (0..70).map(|_| TcpStream::connect(at).unwrap()).collect();
+        // Each is greeted; the first ones are closed for the last.
+        for stream in &mut silent[..6] {
+            let mut greeting = Vec::new();
+            stream.read_to_end(&mut greeting).unwrap();
+        }
+        AgentChannel::connect(TcpStream::connect(at).unwrap(), &key(), [3; 32]).unwrap();
+        stop.store(true, Ordering::Relaxed);
+        let counters = agent.join().unwrap();
+        assert_eq!(counters.coordinators, 1, "{counters:?}");
+    });
 }
 
 /// It sends nothing, and says that most came back.

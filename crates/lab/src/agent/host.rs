@@ -11,12 +11,13 @@ use crate::stamp::{
     StampKey, StampReflectorCounters, StampReflectorMode, StampSettings, exchanges, reflect,
 };
 use serde::Serialize;
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -24,7 +25,9 @@ use std::time::Duration;
 pub const AGENT_PORT: u16 = 8620;
 /// How long a coordinator may be silent: longer than another agent's longest repetition.
 const SILENT_MAX: Duration = Duration::from_mins(15);
-/// How long an idle agent waits before it looks for a coordinator.
+/// Connections at most that have not yet shown that they have the key.
+const HANDSHAKES_MAX: usize = 64;
+/// How long an idle agent waits before it looks for a new connection.
 const LOOK: Duration = Duration::from_millis(20);
 /// How long a reflector may take to open its socket.
 const READY_WITHIN: Duration = Duration::from_secs(5);
@@ -67,24 +70,67 @@ pub fn serve_agent(
 ) -> io::Result<AgentCounters> {
     listener.set_nonblocking(true)?;
     let mut counters = AgentCounters::default();
+    let mut handshakes = Handshakes::new();
     while !is_over() {
         match listener.accept() {
-            Ok((stream, _)) => match AgentChannel::accept(stream, &setup.key, random()?) {
-                Ok(channel) => {
+            Ok((stream, _)) => handshakes.begin(stream, &setup.key)?,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => match handshakes.next() {
+                Some(Ok(channel)) => {
                     counters.coordinators += 1;
                     let mut host = AgentHost { setup, channel, before: None, reflector: None };
                     // The coordinator's end, or the connection's, ends what it has asked for.
                     let _ended = host.serve(&mut counters, is_over);
                 }
-                Err(_) => counters.not_authentic += 1,
+                Some(Err(_)) => counters.not_authentic += 1,
+                None => {}
             },
-            Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(LOOK),
             // A connection that was gone before it was taken.
             Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
             Err(error) => return Err(error),
         }
     }
     Ok(counters)
+}
+
+/// Connections that have not yet shown that they have the key: beside each other, so that one without
+/// it keeps no other waiting.
+struct Handshakes {
+    /// Their streams, oldest first, each with the thread that reads from it.
+    pending: VecDeque<(TcpStream, JoinHandle<()>)>,
+    tell: Sender<Result<AgentChannel, AgentChannelError>>,
+    told: Receiver<Result<AgentChannel, AgentChannelError>>,
+}
+
+impl Handshakes {
+    fn new() -> Self {
+        let (tell, told) = channel();
+        Self { pending: VecDeque::new(), tell, told }
+    }
+
+    /// Begins with a new connection; where there are too many, the oldest one is closed.
+    fn begin(&mut self, stream: TcpStream, key: &StampKey) -> io::Result<()> {
+        self.pending.retain(|(_, thread)| !thread.is_finished());
+        if self.pending.len() >= HANDSHAKES_MAX
+            && let Some((oldest, _)) = self.pending.pop_front()
+        {
+            // Its thread ends with it; one that is closed already needs nothing.
+            let _ = oldest.shutdown(Shutdown::Both);
+        }
+        let (own, key, random, tell) =
+            (stream.try_clone()?, key.clone(), random()?, self.tell.clone());
+        let work = move || {
+            // Nobody is told once the agent has ended.
+            let _ = tell.send(AgentChannel::accept(stream, &key, random));
+        };
+        let thread = std::thread::Builder::new().name("handshake".to_owned()).spawn(work)?;
+        self.pending.push_back((own, thread));
+        Ok(())
+    }
+
+    /// The next connection that has shown the key or has not, if there is one soon.
+    fn next(&self) -> Option<Result<AgentChannel, AgentChannelError>> {
+        self.told.recv_timeout(LOOK).ok()
+    }
 }
 
 /// Connects to the agent at `address` as its coordinator.

@@ -13,16 +13,19 @@ mod trials;
 
 use gatewright_testbed::{Namespace, Needs, Veth, wait_until};
 use running::{Daemon, WITHIN, ping};
-use std::process::Stdio;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 fn main() {
     let needs =
         Needs::new().namespaces().program("ping").program("dnsmasq").program("udhcpc").linux(6, 6);
-    let tests: [(&str, fn()); 4] = [
+    let tests: [(&str, fn()); 5] = [
         ("a_lease_crosses_four_hops", a_lease_crosses_four_hops),
         ("a_killed_relay_is_replaced", a_killed_relay_is_replaced),
         ("the_verbs_show_the_mesh", the_verbs_show_the_mesh),
         ("a_reload_keeps_the_addresses", a_reload_keeps_the_addresses),
+        ("members_change_at_run_time", members_change_at_run_time),
     ];
     trials::run(&needs, tests)
 }
@@ -41,8 +44,70 @@ fn description(number: usize, count: usize) -> String {
     format!("[mesh]\nlinks = [{}]\n", links.join(", "))
 }
 
+/// A folder with the keys of the members of a mesh, as `gatewright mesh key` makes them.
+struct Members(PathBuf);
+
+impl Members {
+    /// An empty folder with an authority's key.
+    fn new(name: &str) -> Self {
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let _absent = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        let this = Self(folder);
+        this.key(&["new", "authority.key"]);
+        this
+    }
+
+    fn key(&self, arguments: &[&str]) -> String {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gatewright"));
+        let command = command.current_dir(&self.0).args(["mesh", "key"]).args(arguments);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The public key of a file.
+    fn public(&self, file: &str) -> String {
+        let shown: serde_json::Value =
+            serde_json::from_str(&self.key(&["show", file, "--json"])).unwrap();
+        shown["key"].as_str().unwrap().to_owned()
+    }
+
+    /// A new key of a node in a file, which the authority admits.
+    fn admit(&self, file: &str) {
+        let _former = fs::remove_file(self.0.join(file));
+        self.key(&["new", file]);
+        let certificate = self.key(&["admit", "authority.key", &self.public(file)]);
+        let text = fs::read_to_string(self.0.join(file)).unwrap();
+        fs::write(self.0.join(file), text + &certificate).unwrap();
+    }
+
+    /// Writes a node's list: the authority, and the keys that are revoked there.
+    fn list(&self, node: usize, revoked: &[&str]) {
+        let mut text = format!("authority {}\n", self.public("authority.key"));
+        for key in revoked {
+            text += &["revoked ", key, "\n"].concat();
+        }
+        fs::write(self.0.join(format!("members.{node}")), text).unwrap();
+    }
+
+    /// What makes a node of a description a member.
+    fn trust(&self, node: usize) -> String {
+        let folder = self.0.display();
+        format!(
+            "trust = \"pki\"\nkey_file = \"{folder}/node.{node}\"\n\
+             members_file = \"{folder}/members.{node}\"\n"
+        )
+    }
+}
+
 impl Line {
     fn new(name: &str, count: usize) -> Self {
+        Self::described(name, count, |_| String::new())
+    }
+
+    /// A line whose nodes have more in their descriptions.
+    fn described(name: &str, count: usize, more: impl Fn(usize) -> String) -> Self {
         let nodes: Vec<_> = (0..count).map(|_| Namespace::new().unwrap()).collect();
         let cables = nodes.windows(2).map(|pair| {
             let cable = Veth::with_queues(&pair[0], "right", &pair[1], "left", 1).unwrap();
@@ -51,7 +116,8 @@ impl Line {
         });
         let cables = cables.collect();
         let daemon = |(number, node): (usize, &Namespace)| {
-            Daemon::start(&format!("{name}-{number}"), node, &description(number, count))
+            let text = description(number, count) + &more(number);
+            Daemon::start(&format!("{name}-{number}"), node, &text)
         };
         let daemons: Vec<_> = nodes.iter().enumerate().map(daemon).collect();
         let heard = |daemon: &Daemon| {
@@ -66,11 +132,15 @@ impl Line {
     /// Gives the nodes addresses: 10.99.0.1 and so on.
     fn addressed(name: &str, count: usize) -> Self {
         let line = Self::new(name, count);
-        for (number, node) in (1..).zip(&line.nodes) {
-            let address = format!("10.99.0.{number}/24");
-            node.ip(&["address", "add", &address, "dev", "mesh0"]).unwrap();
+        for number in 0..count {
+            line.address(number);
         }
         line
+    }
+
+    fn address(&self, number: usize) {
+        let address = format!("10.99.0.{}/24", number + 1);
+        self.nodes[number].ip(&["address", "add", &address, "dev", "mesh0"]).unwrap();
     }
 
     /// The first node has an answer from another one.
@@ -102,9 +172,9 @@ fn a_lease_crosses_four_hops() {
     let _server = server.command("dnsmasq").args(options).args(files).spawn().unwrap();
     let script = line.daemons[0].folder.join("lease.sh");
     let text = "#!/bin/sh\n[ \"$1\" = bound ] && ip address add $ip/24 dev $interface\nexit 0\n";
-    std::fs::write(&script, text).unwrap();
+    fs::write(&script, text).unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&script, mode).unwrap();
+    fs::set_permissions(&script, mode).unwrap();
     let lease = || {
         let udhcpc = client.command("udhcpc").args(["-i", "mesh0", "-n", "-q", "-f", "-t5", "-T1"]);
         let udhcpc = udhcpc.arg("-s").arg(&script).stdout(Stdio::null()).stderr(Stdio::null());
@@ -160,6 +230,62 @@ fn a_reload_keeps_the_addresses() {
     node.ip(&["address", "add", "10.99.0.1/24", "dev", "mesh0"]).unwrap();
     line.reaches("10.99.0.2");
     assert!(!status().contains("mesh: ended"), "{}", status());
+}
+
+/// A mesh of members whose keys are exchanged while it runs: one node gets another key, another one's
+/// key is revoked, and comes back with a new one.
+fn members_change_at_run_time() {
+    let members = Members::new("mesh-members-keys");
+    for node in 0..3 {
+        members.admit(&format!("node.{node}"));
+        members.list(node, &[]);
+    }
+    let line = Line::described("mesh-members", 3, |node| members.trust(node));
+    for node in 0..3 {
+        line.address(node);
+    }
+    line.reaches("10.99.0.3");
+    let reload = |node: usize, addressed: bool| {
+        let said = line.daemons[node].ask(&["reload"]).text();
+        assert!(said.contains("its files of keys have changed"), "{said}");
+        // Another key is another interface, so that the host's address went with the former one.
+        if !addressed {
+            line.address(node);
+        }
+        // The hosts ask anew who has an address.
+        for node in &line.nodes {
+            node.ip(&["neighbour", "flush", "dev", "mesh0"]).unwrap();
+        }
+    };
+    let near = |node: usize| line.daemons[node].ask(&["mesh", "--json"]).json();
+
+    // The relay's key is exchanged: its address is the new key's.
+    let before = near(1)["node"].clone();
+    members.admit("node.1");
+    reload(1, false);
+    assert_ne!(near(1)["node"], before);
+    line.reaches("10.99.0.3");
+
+    // The last node's key is revoked at the other two, which do not hear it any more.
+    let stolen = members.public("node.2");
+    for node in [0, 1] {
+        members.list(node, &[&stolen]);
+        reload(node, true);
+    }
+    line.reaches("10.99.0.2");
+    let refused = || {
+        let state = near(1);
+        let mut counters = state["counters"].as_array().unwrap().iter();
+        counters.find(|counter| counter[0] == "forged").unwrap()[1].as_u64().unwrap() > 0
+    };
+    assert!(wait_until(WITHIN, refused), "{}", near(1));
+    assert_eq!(near(1)["neighbours"].as_array().unwrap().len(), 1, "{}", near(1));
+    assert!(!ping(&line.nodes[0], &["-c1", "-W1", "10.99.0.3"]));
+
+    // With a new key it is a member again.
+    members.admit("node.2");
+    reload(2, false);
+    line.reaches("10.99.0.3");
 }
 
 fn the_verbs_show_the_mesh() {

@@ -22,7 +22,7 @@ use gatewright_stack::{
     At, Attachment, AttachmentId, Host, Interface, NeighbourLimits, Place, builtin::Match,
 };
 use gatewright_tables::CounterOwner;
-use gatewright_testbed::Needs;
+use gatewright_testbed::{Needs, wait_until};
 use gatewright_wire::EtherType;
 use libtest_mimic::{Arguments, Failed, Trial};
 use nix::{
@@ -41,6 +41,8 @@ use std::{
 
 const SERVES: &str = "GATEWRIGHT_DATA_TEST_SERVES";
 const CONTROLS: &str = "GATEWRIGHT_DATA_TEST_CONTROLS";
+/// How the name of a control plane begins whose data plane does not get further than to its start.
+const STARTS: &str = "starts:";
 /// The file to which the data plane tells which files it could open.
 const OPENED: &str = "GATEWRIGHT_DATA_TEST_OPENED";
 const ROUTES_MAX: u32 = 100;
@@ -54,7 +56,10 @@ fn main() {
         return gatewright_data::serve(|| told.map_or((), tell_opened)).unwrap();
     }
     if let Ok(name) = std::env::var(CONTROLS) {
-        return control(&name);
+        return match name.strip_prefix(STARTS) {
+            Some(path) => starting_control(path),
+            None => control(&name),
+        };
     }
     let arguments = Arguments::from_args();
     let mut trials = vec![
@@ -63,6 +68,7 @@ fn main() {
         Trial::test("one_that_was_given_up_starts_without_the_link_at_fault", given_up_for_a_link),
         Trial::test("a_data_plane_outlives_its_control_plane_and_is_adopted", adopted),
         Trial::test("a_data_plane_without_a_name_ends_with_its_control_plane", ends_with_it),
+        Trial::test("a_data_plane_that_starts_ends_with_its_control_plane", ends_while_it_starts),
         Trial::test("an_order_is_answered_when_the_data_plane_has_executed_it", answered),
         Trial::test("a_data_plane_opens_only_files_that_links_need", limited),
         Trial::test("a_data_plane_keeps_the_capabilities_of_links_alone", confined),
@@ -419,6 +425,35 @@ fn ends_with_it() -> Result<(), Failed> {
     control.kill()?;
     control.wait()?;
     gone(process);
+    Ok(())
+}
+
+/// A control plane whose data plane writes its number to the file, and never says that it has started.
+fn starting_control(path: &str) {
+    let mut host = Host::shared(ROUTES_MAX, [3, 4]).unwrap();
+    furnish(&mut host);
+    let arguments = vec!["-c".into(), format!("echo $$ > {path}; exec sleep 600").into()];
+    let command = ProcessCommand { program: "sh".into(), arguments, ..command("starts") };
+    DataProcess::start(command, &setup(), (&mut host, None), |_| ()).unwrap();
+}
+
+/// It may have a device that the next one needs at once.
+fn ends_while_it_starts() -> Result<(), Failed> {
+    let path = std::env::temp_dir().join(format!("gatewright-starts-{}", std::process::id()));
+    let name = format!("{STARTS}{}", path.to_str().ok_or("a name")?);
+    let mut control = Command::new(std::env::current_exe()?).env(CONTROLS, name).spawn()?;
+    let mut said = String::new();
+    let starts = || {
+        said = std::fs::read_to_string(&path).unwrap_or_default();
+        said.ends_with('\n')
+    };
+    assert!(wait_until(PATIENCE, starts), "it starts");
+    let process = said.trim().parse()?;
+    assert!(is_there(process));
+    control.kill()?;
+    control.wait()?;
+    gone(process);
+    std::fs::remove_file(path)?;
     Ok(())
 }
 

@@ -1,8 +1,12 @@
-//! Permissions that the data plane keeps; it gives the others up before its first thread starts.
-#![expect(unsafe_code, reason = "capabilities have no safe wrapper")]
+//! Permissions that the data plane keeps; it gives the others up before its first thread starts. And
+//! its end with its control plane, as long as it starts.
+#![expect(unsafe_code, reason = "capabilities, and calls before a program, have no safe wrapper")]
 
-use nix::sys::prctl;
-use std::io;
+use nix::{
+    sys::{prctl, signal::Signal},
+    unistd::{getpid, getppid},
+};
+use std::{io, os::unix::process::CommandExt, process::Command};
 
 /// Capabilities that links need, by their number (`linux/capability.h`).
 const KEPT: [u32; 5] = [
@@ -33,6 +37,25 @@ struct Sets {
     effective: u32,
     permitted: u32,
     inheritable: u32,
+}
+
+/// Has the kernel end the process of a command with the thread that starts it, until that process
+/// calls [`outlive_starter`]. While it starts it has devices of its control plane, or some on their
+/// way to it, which the next control plane's data plane would find busy.
+pub(super) fn end_with_starter(command: &mut Command) {
+    let starter = getpid();
+    let ask = move || {
+        prctl::set_pdeathsig(Signal::SIGKILL)?;
+        // It may have ended before that.
+        if getppid() == starter { Ok(()) } else { Err(io::ErrorKind::NotConnected.into()) }
+    };
+    // SAFETY: two system calls, which allocate nothing and take no lock, and so do their errors.
+    unsafe { command.pre_exec(ask) };
+}
+
+/// This process goes on without the thread that has started it.
+pub(super) fn outlive_starter() -> io::Result<()> {
+    Ok(prctl::set_pdeathsig(None)?)
 }
 
 /// Gives up all capabilities but those of [`KEPT`], for this thread and all that it starts, and for

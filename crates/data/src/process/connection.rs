@@ -2,6 +2,7 @@
 //! awaits its end.
 
 use super::{
+    confine::end_with_starter,
     handshake::{self, OpenLinks, PeerMessage, Shared, StartOrder, StartReport, StartedPlane},
     held::PassedDown,
     supervisor::{Downtime, ProcessCommand},
@@ -208,16 +209,20 @@ pub(super) fn launch(
     (shared, passed): (&Shared, &PassedDown),
 ) -> Result<(Now, StartedPlane), DataError> {
     let (own, theirs) = UnixStream::pair().map_err(failed("make a socket"))?;
-    let mut child = Command::new(&command.program)
+    let mut process = Command::new(&command.program);
+    process
         .args(&command.arguments)
         // The path of the program may be that of a link of the system.
         .arg0(std::env::args_os().next().unwrap_or_else(|| command.program.clone().into()))
         .stdin(OwnedFd::from(theirs))
         .stdout(Stdio::null())
         // A signal of the terminal is the control plane's, which tells it.
-        .process_group(0)
-        .spawn()
-        .map_err(failed("start the data plane's process"))?;
+        .process_group(0);
+    end_with_starter(&mut process);
+    let spawned = process.spawn();
+    // Its end of the socket.
+    drop(process);
+    let mut child = spawned.map_err(failed("start the data plane's process"))?;
     let said = handshake::say(&own, order, Some(shared))
         .and_then(|()| passed.tell(&own))
         .and_then(|()| handshake::hear::<StartReport>(&own));

@@ -3,7 +3,7 @@
 use super::{
     adoption::{self, ServerShared, ServerState},
     captured::CaptureRelay,
-    confine::confine,
+    confine::{confine, outlive_starter},
     files::FileAccess,
     handshake::{
         self, OpenLinks, PeerMessage, Restored, Shared, StartOrder, StartReport, StartedPlane,
@@ -47,7 +47,10 @@ pub fn serve(ready: impl FnOnce()) -> Result<(), DataError> {
         .and_then(|(order, shared)| Ok((order, shared.ok_or(io::ErrorKind::InvalidData)?)))
         .map_err(failed("read its order"))?;
     let passed = hear_passed(&stream, &order).map_err(failed("read its order"))?;
-    let started = Server::start(order, shared, passed, &stream);
+    let started = Server::start(order, shared, passed, &stream).and_then(|server| {
+        outlive_starter().map_err(failed("outlive its control plane"))?;
+        Ok(server)
+    });
     let report: StartReport = match &started {
         Ok(server) => Ok(StartedPlane {
             links: server.shared.lock().links.clone(),

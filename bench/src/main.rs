@@ -33,7 +33,7 @@ use std::process::ExitCode;
 type Run = fn(Options) -> Result<Bench, String>;
 
 /// Every benchmark, in the order in which all are run.
-const BENCHMARKS: [(&str, Run); 18] = [
+const BENCHMARKS: [(&str, Run); 19] = [
     ("route", route::run),
     ("tables", tables::run),
     ("neighbours", neighbours::run),
@@ -45,6 +45,7 @@ const BENCHMARKS: [(&str, Run); 18] = [
     ("planes", planes::run),
     ("health", health::run),
     ("devices", devices::run),
+    ("outbox", devices::drain::run),
     ("translate", translate::run),
     ("cse", cse::run),
     ("stall", stall::run),

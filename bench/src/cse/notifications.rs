@@ -32,7 +32,7 @@ fn live(bench: &mut Bench, binary: &Path, folder: &Path, duration: Duration) -> 
     let sink = Sink::start()?;
     let ours = System::fresh(binary, folder)?;
     load::make(ours.address, "/cse-in", 3, WATCHED)?;
-    subscribe(ours.address, "/cse-in/watched", &format!("http://127.0.0.1:{}/n", sink.port))?;
+    subscribe(ours.address, "/cse-in/watched", &format!("http://{}/n", sink.address))?;
     let verified = sink.answered().0;
     let before = processor(ours.id())?;
     let begin = Instant::now();
@@ -89,7 +89,7 @@ fn dead(bench: &mut Bench, binary: &Path, folder: &Path, duration: Duration) -> 
     let mut beside = Sliced::new(binary, &folder.join("beside"))?;
     let sink = Sink::start()?;
     for number in 0..DEAD {
-        let target = format!("http://127.0.0.1:{}/n{number}", sink.port);
+        let target = format!("http://{}/n{number}", sink.address);
         subscribe(beside.system.address, "/cse-in/load", &target)?;
     }
     drop(sink);

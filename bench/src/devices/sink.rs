@@ -5,7 +5,7 @@ use crate::process::text;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::time::{ClockId, clock_gettime};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,20 +34,26 @@ struct Counts {
 /// The running sink; it ends when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Sink {
-    pub(crate) port: u16,
+    pub(crate) address: SocketAddr,
     counts: Arc<Counts>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Sink {
+    /// Starts it on the loopback.
     pub(crate) fn start() -> Result<Self, String> {
-        let listener = TcpListener::bind("127.0.0.1:0").map_err(text)?;
+        Self::start_at(Ipv4Addr::LOCALHOST)
+    }
+
+    /// Starts it at a port of an address of this host.
+    pub(crate) fn start_at(ip: Ipv4Addr) -> Result<Self, String> {
+        let listener = TcpListener::bind((ip, 0)).map_err(text)?;
         listener.set_nonblocking(true).map_err(text)?;
-        let port = listener.local_addr().map_err(text)?.port();
+        let address = listener.local_addr().map_err(text)?;
         let counts = Arc::new(Counts::default());
         let theirs = Arc::clone(&counts);
         let thread = Some(std::thread::spawn(move || serve(&listener, &theirs)));
-        Ok(Self { port, counts, thread })
+        Ok(Self { address, counts, thread })
     }
 
     /// Requests answered so far, and the processor time for them.
@@ -172,7 +178,7 @@ mod tests {
     #[test]
     fn pipelined_requests_are_all_answered() {
         let sink = Sink::start().unwrap();
-        let mut stream = TcpStream::connect(("127.0.0.1", sink.port)).unwrap();
+        let mut stream = TcpStream::connect(sink.address).unwrap();
         let one = b"POST /x HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n{}";
         stream.write_all(&one.repeat(3)).unwrap();
         let mut answers = vec![0; ANSWER.len() * 3];

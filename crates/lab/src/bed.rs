@@ -253,17 +253,10 @@ impl Hosts {
         let (left, right) = (self.host(at)?.clone(), self.host(at + 1)?.clone());
         let (out, inward) = (format!("o{at}"), format!("i{at}"));
         let ends = if let Some(shape) = experiment.link {
-            let between = Namespace::new().map_err(text)?;
-            let near = Veth::pair(&left, &out, &between, "near").map_err(text)?;
-            let far = Veth::pair(&between, "far", &right, &inward).map_err(text)?;
-            for end in [&near.b, &far.a] {
-                end.disable_ipv6().map_err(text)?;
-            }
-            near.up().and_then(|()| far.up()).map_err(text)?;
             let seed = experiment.seed.wrapping_add(u64::try_from(at).unwrap_or(0) * 2);
-            let (processor, _) = crate::processor::seats();
-            self.lines.push(DelayLine::start(&between, ["near", "far"], shape, seed, processor)?);
-            [near.a, far.b]
+            let (line, ends) = DelayLine::lay((&left, &out), (&right, &inward), shape, seed)?;
+            self.lines.push(line);
+            ends
         } else {
             let cable = Veth::pair(&left, &out, &right, &inward).map_err(text)?;
             [cable.a, cable.b]

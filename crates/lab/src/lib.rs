@@ -4,6 +4,7 @@
 //! - [`plan`](plan()) tells what a run will do, [`run`](run()) does it and gives a [`LabRun`].
 //! - [`failover`] cuts cables of a mesh while datagrams pass, and tells how long nothing arrived.
 //! - [`stamp`] measures to any host that reflects test packets (RFC 8762), and reflects them.
+//! - [`DelayLine`] is a cable of given capacity, latency, jitter and loss between two namespaces.
 //! - [`agent`] runs experiments between machines: an agent on each, and a coordinator.
 //! - [`report`] shows a run as one HTML file and as CSV; [`compare`](compare()) sets two beside each
 //!   other; [`promise`](promise()) says how many flows the node carries under a bound.
@@ -36,6 +37,7 @@ mod summarise;
 pub use compare::{ComparedCondition, LabComparison, compare};
 pub use covariates::{Covariates, RadioCovariates};
 pub use gatewright_delay::FlowKind;
+pub use line::DelayLine;
 pub use plan::{LabPlan, fit, plan};
 pub use processor::machine;
 pub use promise::{BalanceKeys, FlowPromise, promise};

@@ -6,7 +6,7 @@ use gatewright_config::LinkShape;
 use gatewright_link::{Backend, Link, LinkConfig, Opener};
 use gatewright_packet::{Batch, CHUNK_SIZE, LinkIndex, Packet, Pool};
 use gatewright_sim::Random;
-use gatewright_testbed::Namespace;
+use gatewright_testbed::{Namespace, TestInterface, TestbedError, Veth};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,15 +24,44 @@ const WIRE_OCTETS: u64 = 24;
 
 /// A delay line between two interfaces of a namespace of its own; it ends when dropped.
 #[derive(Debug)]
-pub(crate) struct DelayLine {
+pub struct DelayLine {
     stop: Arc<AtomicBool>,
     late_ns_max: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "stands where `map_err` wants it")]
+fn text(error: TestbedError) -> String {
+    error.to_string()
+}
+
 impl DelayLine {
+    /// Lays a cable with a delay line between two hosts; returns its ends, which are named as given,
+    /// down and without addresses.
+    ///
+    /// # Errors
+    ///
+    /// What the system refuses, in its words.
+    pub fn lay(
+        (left, left_name): (&Namespace, &str),
+        (right, right_name): (&Namespace, &str),
+        shape: LinkShape,
+        seed: u64,
+    ) -> Result<(Self, [TestInterface; 2]), String> {
+        let between = Namespace::new().map_err(text)?;
+        let near = Veth::pair(left, left_name, &between, "near").map_err(text)?;
+        let far = Veth::pair(&between, "far", right, right_name).map_err(text)?;
+        for end in [&near.b, &far.a] {
+            end.disable_ipv6().map_err(text)?;
+        }
+        near.up().and_then(|()| far.up()).map_err(text)?;
+        let (processor, _) = crate::processor::seats();
+        let line = Self::start(&between, ["near", "far"], shape, seed, processor)?;
+        Ok((line, [near.a, far.b]))
+    }
+
     /// Starts it between the interfaces `near` and `far` of `namespace`.
-    pub(crate) fn start(
+    fn start(
         namespace: &Namespace,
         [near, far]: [&str; 2],
         shape: LinkShape,

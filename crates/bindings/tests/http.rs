@@ -14,7 +14,7 @@ use gatewright_bindings::listen::Notifications;
 use gatewright_onem2m::{CseType, ResourceType, Status, Timestamp};
 use std::time::{Instant, SystemTime};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 
 fn config() -> CseServerConfig {
     let mut cse = gatewright_onem2m::CseConfig::new(CseType::Infrastructure, "/id-in", "cse-in");
@@ -69,6 +69,12 @@ async fn exchange(running: &RunningCse, octets: &str, wanted: usize) -> String {
     }
     String::from_utf8_lossy(&read).into_owned()
 }
+
+/// Silence after which a receiver expects no further request.
+const QUIET: Duration = Duration::from_millis(500);
+/// The answer to a notification.
+const TAKEN: &[u8] =
+    b"HTTP/1.1 200 OK\r\nX-M2M-RSC: 2000\r\nX-M2M-RVI: 4\r\nContent-Length: 0\r\n\r\n";
 
 const HEAD: &str = "Host: x\r\nX-M2M-Origin: CAdmin\r\nX-M2M-RI: 7\r\nX-M2M-RVI: 4\r\n";
 
@@ -315,7 +321,7 @@ async fn the_tree_is_read_before_a_port_is_open() {
 /// an operator may allow it.
 #[tokio::test]
 async fn peers_do_not_reach_this_machine_by_the_cse() {
-    let heard = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let heard = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let open = heard.local_addr().unwrap().port();
     for allowed in [false, true] {
         let mut config = config();
@@ -387,6 +393,79 @@ async fn a_subscriber_hears_of_each_reading_in_order() {
         let notification = next.unwrap().unwrap();
         let content = &notification["nev"]["rep"]["m2m:cin"]["con"];
         assert_eq!(*content, number.to_string());
+    }
+    let is_empty = async || running.engine().messages_waiting() == 0;
+    wait_until("the last answer comes back", is_empty).await;
+    running.stop().await;
+}
+
+/// What a receiver has read of a connection.
+#[derive(Default)]
+struct ReceivedRequests {
+    /// The bodies of whole requests.
+    bodies: Vec<String>,
+    /// What has come of the next one.
+    rest: Vec<u8>,
+}
+
+impl ReceivedRequests {
+    /// Reads until so many requests have come, or none comes for a while.
+    async fn read(&mut self, stream: &mut TcpStream, wanted: usize) {
+        while self.bodies.len() < wanted {
+            // Requests end as answers do.
+            while answers(&self.rest) > 0 {
+                let text = String::from_utf8_lossy(&self.rest);
+                let (head, _) = text.split_once("\r\n\r\n").unwrap();
+                let begin = head.len() + 4;
+                let lines = head.to_ascii_lowercase();
+                let length = lines.lines().find_map(|line| line.strip_prefix("content-length:"));
+                let end = begin + length.map_or(0, |it| it.trim().parse::<usize>().unwrap());
+                self.bodies.push(text[begin..end].to_owned());
+                self.rest.drain(..end);
+            }
+            let more = tokio::time::timeout(QUIET, stream.read_buf(&mut self.rest));
+            if self.bodies.len() < wanted && !matches!(more.await, Ok(Ok(1..))) {
+                return;
+            }
+        }
+    }
+}
+
+/// A receiver that answers one request when it has all that may be in progress: one more with each
+/// answer, so that a path with a long round trip is filled. They come in order, and each once.
+#[tokio::test]
+async fn many_requests_of_a_queue_are_in_progress_and_in_order() {
+    const ALL: usize = 400;
+    let running = running().await;
+    let client = Client::new(format!("http://{}", running.addresses()[0]), "CAdmin", "s");
+    client.create("cse-in", ResourceType::Container, r#"{"m2m:cnt":{"rn":"c"}}"#).await.unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/n", listener.local_addr().unwrap());
+    let verified = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        ReceivedRequests::default().read(&mut stream, 1).await;
+        stream.write_all(TAKEN).await.unwrap();
+        stream
+    };
+    let subscribed = client.subscribe("cse-in/c", "s", &url, &[3]);
+    let (made, _verifying) = tokio::join!(subscribed, verified);
+    assert_eq!(made.unwrap().status, Status::Created);
+    for number in 0..ALL {
+        let content = format!(r#"{{"m2m:cin":{{"con":"<{number}>"}}}}"#);
+        client.create("cse-in/c", ResourceType::ContentInstance, &content).await.unwrap();
+    }
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let (mut received, mut longest) = (ReceivedRequests::default(), 0);
+    for answered in 0..ALL {
+        let wanted = (answered + 1 + answered.min(127)).min(ALL);
+        received.read(&mut stream, wanted).await;
+        longest = longest.max(received.bodies.len() - answered);
+        stream.write_all(TAKEN).await.unwrap();
+    }
+    // Where the machine stops for a second, its answers are late.
+    assert!((64..=128).contains(&longest), "{longest} in progress");
+    for (number, body) in received.bodies.iter().enumerate() {
+        assert!(body.contains(&format!("<{number}>")), "{body} is number {number}");
     }
     let is_empty = async || running.engine().messages_waiting() == 0;
     wait_until("the last answer comes back", is_empty).await;

@@ -25,8 +25,8 @@ use tokio::sync::mpsc;
 
 /// Connections to one target.
 const CONNECTIONS_MAX: usize = 64;
-/// Unanswered requests on one connection.
-const DEPTH_MAX: usize = 16;
+/// Unanswered requests on one connection: as many as the CSE has in progress of one queue.
+const DEPTH_MAX: usize = 128;
 /// Requests on one connection from which another one is opened.
 const FILLED_TO: usize = 8;
 /// Requests that wait for one connection: more than the CSE has in progress for one target.
@@ -169,8 +169,9 @@ impl Pipelines {
     ) {
         let mut targets = self.lock();
         let Some(target) = targets.get_mut(authority) else { return };
+        let mut connection = target.connections.iter_mut().find(|it| it.id == id);
         for queue in queues {
-            if let Some(connection) = target.connections.iter_mut().find(|it| it.id == id) {
+            if let Some(connection) = &mut connection {
                 connection.waiting = connection.waiting.saturating_sub(1);
             }
             let Some(queue) = queue else { continue };

@@ -30,7 +30,7 @@ impl Cse {
                 match answer.fate() {
                     Fate::Again(Some(told)) => self.target_failed(name, &target, Some(told)),
                     fate => {
-                        self.target_answered(&target);
+                        self.target_answered(&target, number);
                         // Its messages count as sent meanwhile: what this posts stays behind them.
                         self.conclude_messages(name, &messages, answer.status, fate);
                     }
@@ -117,8 +117,6 @@ impl Cse {
     fn done_with(&mut self, name: &Arc<str>, messages: &[u64], status: Status, arrived: bool) {
         if let Some(queue) = self.outbox.queues.get_mut(name) {
             queue.failures = 0;
-            // Enough for any window.
-            queue.successes = (queue.successes + 1).min(usize::BITS as usize);
         }
         for &seq in messages {
             // Refused for good: to send it again would only be refused again.

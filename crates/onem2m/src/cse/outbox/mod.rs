@@ -6,6 +6,7 @@ mod backlog;
 mod queue;
 mod record;
 mod send;
+mod window;
 
 use super::ledger::Undo;
 use super::{Cse, Recipient, Refusal, RequestContext, Token};

@@ -2,6 +2,7 @@
 
 use super::backlog::Backlogs;
 use super::record::Kept;
+use super::window::{AnswerTimes, Window};
 use super::{OutboxMessage, RefusedMessage};
 use crate::clock::Moment;
 use crate::cse::Token;
@@ -19,8 +20,8 @@ pub(super) struct Queue {
     unsent: BTreeSet<u64>,
     /// Requests in progress.
     pub(super) requests: usize,
-    /// Answers in sequence that took its messages.
-    pub(super) successes: usize,
+    /// Requests that it may have in progress.
+    pub(super) window: Window,
     /// Answers in sequence that refused its messages for a while.
     pub(super) failures: u32,
     /// Time of the next check of the queue.
@@ -50,13 +51,6 @@ impl Queue {
         self.unsent.remove(&seq);
     }
 
-    /// Requests that it may have in progress, of `most`: twice as many after each success. A receiver
-    /// that takes some and refuses the rest for a while gets few, so that order is kept.
-    pub(super) fn window(&self, most: usize) -> usize {
-        let shift = u32::try_from(self.successes).unwrap_or(u32::MAX);
-        1_usize.checked_shl(shift).unwrap_or(usize::MAX).clamp(1, most.max(1))
-    }
-
     /// Messages that are not in progress and have expired.
     pub(super) fn stale(&self, now: Moment) -> Vec<u64> {
         let old = self.by_age.iter().take_while(|(until, _)| *until <= now);
@@ -69,6 +63,9 @@ impl Queue {
 pub(super) struct OutboxTarget {
     /// Requests in progress.
     pub(super) requests: usize,
+    /// Requests that it may have in progress, once it has answered.
+    pub(super) window: Window,
+    pub(super) times: AnswerTimes,
     /// Whether it has answered since it has messages.
     pub(super) is_proven: bool,
     /// Failures in sequence to reach it.
@@ -84,6 +81,8 @@ pub(super) struct OutboxTarget {
 pub(super) struct Sending {
     pub(super) queue: Arc<str>,
     pub(super) target: Arc<str>,
+    /// When it was sent.
+    pub(super) since: Moment,
     /// Its messages; several in a batch of notifications.
     pub(super) messages: Vec<u64>,
 }

@@ -5,6 +5,7 @@
 //! whatever number of queues wait for it.
 
 use super::queue::{Due, Sending};
+use super::window::WindowRange;
 use super::{DEVICE_QUEUE, gathered};
 use crate::address::Address;
 use crate::cse::calls::Purpose;
@@ -148,15 +149,16 @@ impl Cse {
         if queue.failures > 0 || queue.is_serial || message.batch.is_some() || !is_independent {
             return 1;
         }
-        queue.window(self.config.limits.queue_window)
+        queue.window.size(WindowRange::of_queue(&self.config.limits))
     }
 
     /// Sends messages of a target's queues in turn, as many as it may have in progress.
     pub(super) fn run_target(&mut self, name: &Arc<str>) {
         loop {
-            let most = self.config.limits.target_window;
+            let range = WindowRange::of_target(&self.config.limits);
             let Some(target) = self.outbox.targets.get_mut(name) else { return };
-            let most = if target.is_proven && target.failures == 0 { most } else { 1 };
+            let is_there = target.is_proven && target.failures == 0;
+            let most = if is_there { target.window.size(range) } else { 1 };
             if target.due.is_some() || target.requests >= most {
                 return;
             }
@@ -202,7 +204,7 @@ impl Cse {
 
     /// Notes a request in progress; returns its number.
     fn begin_sending(&mut self, name: &Arc<str>, next: &Next) -> u64 {
-        let outbox = &mut self.outbox;
+        let (outbox, since) = (&mut self.outbox, self.moment);
         outbox.sendings_made += 1;
         if let Some(queue) = outbox.queues.get_mut(name) {
             queue.requests += 1;
@@ -210,7 +212,7 @@ impl Cse {
         }
         outbox.targets.entry(Arc::clone(&next.target)).or_default().requests += 1;
         let (queue, target) = (Arc::clone(name), Arc::clone(&next.target));
-        let sending = Sending { queue, target, messages: next.messages.clone() };
+        let sending = Sending { queue, target, since, messages: next.messages.clone() };
         outbox.sendings.insert(outbox.sendings_made, sending);
         outbox.sendings_made
     }
@@ -247,7 +249,7 @@ impl Cse {
         }
         let wait = pause(queue.failures, told);
         queue.failures += 1;
-        queue.successes = 0;
+        queue.window.shut();
         self.outbox.wake_at(name, self.moment.plus(wait));
     }
 
@@ -260,11 +262,17 @@ impl Cse {
     ) {
         self.counters.delivery_retries += 1;
         if let Some(queue) = self.outbox.queues.get_mut(queue) {
-            queue.successes = 0;
+            queue.window.shut();
         }
+        let (sent, range) =
+            (self.outbox.sendings_made, WindowRange::of_target(&self.config.limits));
         let Some(target) = self.outbox.targets.get_mut(name) else { return };
         if target.due.is_some() {
             return;
+        }
+        // One that fails alone says nothing about how many the target can take.
+        if target.requests > 1 {
+            target.window.halve(sent, range);
         }
         let due = self.moment.plus(pause(target.failures, told));
         target.failures += 1;
@@ -272,10 +280,19 @@ impl Cse {
         self.outbox.due.insert((due, Due::Target(Arc::clone(name))));
     }
 
-    /// Notes that a target has answered.
-    pub(super) fn target_answered(&mut self, name: &Arc<str>) {
-        if let Some(target) = self.outbox.targets.get_mut(name) {
-            (target.is_proven, target.failures) = (true, 0);
+    /// Notes that a target has answered the request of this number.
+    pub(super) fn target_answered(&mut self, name: &Arc<str>, number: u64) {
+        let limits = &self.config.limits;
+        let (of_target, of_queue) = (WindowRange::of_target(limits), WindowRange::of_queue(limits));
+        let outbox = &mut self.outbox;
+        let Some(target) = outbox.targets.get_mut(name) else { return };
+        (target.is_proven, target.failures) = (true, 0);
+        let Some(sending) = outbox.sendings.get(&number) else { return };
+        let is_late = target.times.note(self.moment.since(sending.since));
+        let numbers = (number, outbox.sendings_made);
+        target.window.note(is_late, numbers, of_target);
+        if let Some(queue) = outbox.queues.get_mut(&sending.queue) {
+            queue.window.note(is_late, numbers, of_queue);
         }
     }
 

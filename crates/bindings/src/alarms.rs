@@ -31,6 +31,8 @@ pub(crate) enum AlarmName {
     DeviceSilent,
     /// The disk of the database is almost full.
     DiskShort,
+    /// Commits take long: whoever stores something waits for the disk.
+    DiskSlow,
     /// Readings wait for the CSE above, close to their limit.
     OutboxFilling,
     /// Rows of the database are not served.
@@ -39,12 +41,13 @@ pub(crate) enum AlarmName {
 
 impl AlarmName {
     /// Every alarm.
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::CertificateEnding,
         Self::ClockLeapt,
         Self::DatabaseMissing,
         Self::DeviceSilent,
         Self::DiskShort,
+        Self::DiskSlow,
         Self::OutboxFilling,
         Self::RowsUnreadable,
     ];
@@ -57,6 +60,7 @@ impl AlarmName {
             Self::DatabaseMissing => "database-missing",
             Self::DeviceSilent => "device-silent",
             Self::DiskShort => "disk-short",
+            Self::DiskSlow => "disk-slow",
             Self::OutboxFilling => "outbox-filling",
             Self::RowsUnreadable => "rows-unreadable",
         }
@@ -69,7 +73,9 @@ impl AlarmName {
     /// Time that its cause must have gone.
     const fn clear_after(self) -> Duration {
         match self {
-            Self::ClockLeapt | Self::DiskShort | Self::OutboxFilling => CLEAR_AFTER,
+            Self::ClockLeapt | Self::DiskShort | Self::DiskSlow | Self::OutboxFilling => {
+                CLEAR_AFTER
+            }
             // Their causes do not come and go by the second.
             Self::CertificateEnding
             | Self::DatabaseMissing

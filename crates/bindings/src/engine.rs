@@ -441,6 +441,11 @@ impl Engine {
         self.lock().writer.as_ref().and_then(BatchWriter::missing)
     }
 
+    /// The time that commits take, if the disk is slow.
+    pub fn slow_commit(&self) -> Option<Duration> {
+        self.lock().writer.as_ref().and_then(BatchWriter::slow_commit)
+    }
+
     /// Durations of the writer; `None` once the engine has ended.
     pub fn store_histograms(&self) -> Option<gatewright_store::Histograms> {
         self.lock().writer.as_ref().map(BatchWriter::histograms)

@@ -4,6 +4,7 @@ use crate::database::Database;
 use crate::reserve::DiskSpace;
 use gatewright_histogram::Histogram;
 use gatewright_onem2m::Batch;
+use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -22,6 +23,13 @@ pub const PACE: Duration = Duration::from_millis(4);
 const GATHER: Duration = Duration::from_micros(500);
 /// Interval of looking for a block that is being made while nothing is stored.
 const BLOCK_LOOK: Duration = Duration::from_millis(20);
+/// Time from which a transaction is slow: most take milliseconds.
+const SLOW_FROM: Duration = Duration::from_secs(1);
+/// Slow transactions within [`SLOW_WITHIN`] that are told: a disk stops for a moment now and then.
+const SLOW_TOLD: usize = 3;
+const SLOW_WITHIN: Duration = Duration::from_mins(1);
+/// Time from which a transaction that runs is told.
+const STUCK_FROM: Duration = Duration::from_secs(5);
 /// Number of patient batches from which a transaction starts at once.
 const GROUP_ENOUGH: usize = 256;
 
@@ -99,8 +107,40 @@ struct Queue {
     counters: Counters,
     histograms: Histograms,
     disk_space: DiskSpace,
+    slowness: Slowness,
     /// Which of the database's files is not at its path any more.
     missing: Option<String>,
+}
+
+/// Whether transactions take long.
+#[derive(Clone, Debug, Default)]
+struct Slowness {
+    /// When the present transaction began.
+    began: Option<Instant>,
+    /// The last slow ones, at most [`SLOW_TOLD`]: when each ended, and the time that it took.
+    last: VecDeque<(Instant, Duration)>,
+}
+
+impl Slowness {
+    /// Notes the end of the present transaction.
+    fn end(&mut self, now: Instant) {
+        let took = self.began.take().map(|began| now.saturating_duration_since(began));
+        if let Some(took) = took.filter(|took| *took >= SLOW_FROM) {
+            self.last.push_back((now, took));
+            let before = self.last.len().saturating_sub(SLOW_TOLD);
+            self.last.drain(..before);
+        }
+    }
+
+    /// The time that transactions take, if the disk is slow.
+    fn told(&self, now: Instant) -> Option<Duration> {
+        let present = self.began.map(|began| now.saturating_duration_since(began));
+        let since_first = self.last.front().map(|(ended, _)| now.saturating_duration_since(*ended));
+        let are_many =
+            self.last.len() == SLOW_TOLD && since_first.is_some_and(|since| since < SLOW_WITHIN);
+        let longest = self.last.iter().map(|(_, took)| *took).max().filter(|_| are_many);
+        present.filter(|took| *took >= STUCK_FROM).max(longest)
+    }
 }
 
 /// Condition that the thread waits for.
@@ -214,6 +254,7 @@ impl Shared {
         let left = queue.hurried.min(queue.batches.len());
         queue.expected = if left == 0 { queue.hurried } else { 0 };
         queue.hurried = left;
+        queue.slowness.began = Some(Instant::now());
         Some(Group { batches, since })
     }
 }
@@ -286,6 +327,12 @@ impl BatchWriter {
     /// most ten seconds ago: nothing is stored then.
     pub fn missing(&self) -> Option<String> {
         self.shared.lock().missing.clone()
+    }
+
+    /// The time that transactions take, if the disk is slow: the present one takes five seconds or
+    /// more, or three within the last minute took a second or more. Answers wait for them.
+    pub fn slow_commit(&self) -> Option<Duration> {
+        self.shared.lock().slowness.told(Instant::now())
     }
 
     /// Durations so far.
@@ -372,6 +419,7 @@ fn store(
     let ended = Instant::now();
     let failure = outcome.as_ref().err().map(ToString::to_string);
     let mut queue = shared.lock();
+    queue.slowness.end(ended);
     queue.counters.stale += stale;
     if !batches.is_empty() {
         count(&mut queue.counters, &batches, failure.is_some());
@@ -424,4 +472,32 @@ fn count(counters: &mut Counters, batches: &[Batch], failed: bool) {
 
 fn to_count(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_transactions_are_told_if_they_are_several_and_one_that_does_not_end() {
+        let (mut slowness, begin) = (Slowness::default(), Instant::now());
+        let at = |millis| begin + Duration::from_millis(millis);
+        let take = |slowness: &mut Slowness, from, to| {
+            slowness.began = Some(at(from));
+            slowness.end(at(to));
+            slowness.told(at(to))
+        };
+        assert_eq!(slowness.told(at(0)), None);
+        slowness.began = Some(begin);
+        assert_eq!(slowness.told(at(4_999)), None);
+        assert_eq!(slowness.told(at(5_000)), Some(Duration::from_secs(5)));
+        assert_eq!(take(&mut slowness, 0, 5_500), None, "one is none");
+        assert_eq!(take(&mut slowness, 6_000, 6_999), None);
+        assert_eq!(take(&mut slowness, 7_000, 8_000), None);
+        assert_eq!(take(&mut slowness, 9_000, 10_200), Some(Duration::from_millis(5_500)));
+        assert_eq!(take(&mut slowness, 11_000, 12_000), Some(Duration::from_millis(1_200)));
+        // The first of these three ended at 8 s.
+        assert_eq!(slowness.told(at(67_999)), Some(Duration::from_millis(1_200)));
+        assert_eq!(slowness.told(at(68_000)), None);
+    }
 }

@@ -66,6 +66,7 @@ impl ServiceAlarms {
             AlarmName::CertificateEnding,
             AlarmName::DatabaseMissing,
             AlarmName::DeviceSilent,
+            AlarmName::DiskSlow,
             AlarmName::OutboxFilling,
         ];
         let mut words: Vec<_> = own.into_iter().filter_map(|name| self.word(name)).collect();
@@ -102,6 +103,7 @@ impl ServiceAlarms {
         all.extend(rows(running.cse.unreadable().len()));
         all.extend(engine.database_missing().map(|missing| files(&missing)));
         all.extend(disk(engine.disk_space().unwrap_or_default()));
+        all.extend(engine.slow_commit().map(slow));
         let waiting = (engine.readings_waiting(), engine.backlogs());
         all.extend(outbox(waiting, thresholds.outbox_percent));
         let devices = running.devices.as_ref();
@@ -211,6 +213,15 @@ fn disk(space: DiskSpace) -> Option<Observation> {
          in reserve for deletions"
     );
     Some(observation((AlarmName::DiskShort, LogLevel::Warning), space.is_low, detail))
+}
+
+fn slow(commit: Duration) -> Observation {
+    let detail = format!(
+        "commits take up to {} ms: the disk of the database is slow or failing. What stores something is \
+         answered when it is on the disk; what only reads is not held up",
+        commit.as_millis()
+    );
+    observation((AlarmName::DiskSlow, LogLevel::Warning), true, detail)
 }
 
 /// Raised at the share, and kept above half of it.

@@ -69,11 +69,17 @@ pub(crate) struct Daemon {
 impl Daemon {
     /// Runs the description `text` in a folder, once it answers.
     pub(crate) fn start(folder: PathBuf, text: &str) -> Self {
+        Self::start_with(folder, text, &[])
+    }
+
+    /// The same with variables of its environment.
+    pub(crate) fn start_with(folder: PathBuf, text: &str, variables: &[(&str, &Path)]) -> Self {
         fs::write(folder.join("gateway.toml"), text).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_gatewright"));
         // Another folder than the description's: programs are found from there all the same.
         command.current_dir("/").args(["run".as_ref(), folder.join("gateway.toml").as_os_str()]);
         command.args(["--socket".as_ref(), folder.join("socket").as_os_str()]);
+        command.envs(variables.iter().copied());
         let said = fs::File::create(folder.join("said")).unwrap();
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
         let this = Self { child: child.spawn().unwrap(), folder };

@@ -388,6 +388,21 @@ fn the_pages_tell_verbs_that_exist() {
 }
 
 #[test]
+fn the_tests_that_show_what_the_cse_withstands_exist() {
+    let sources: Vec<&File> = repository().iter().filter(|file| file.extension() == "rs").collect();
+    let faults = pages::section(file("SPECIFICATION.md"), "Faults that the CSE withstands");
+    assert!(faults.lines().filter(|(_, line)| line.contains("| `")).count() > 20, "no table");
+    assert_tidy(&pages::told_tests(&faults, &sources));
+    let page = File::new(
+        "a.md",
+        "# A\n\n## B\n\n| f | `x_y` | `a_b`, `c_d`, `bench e` |\n\n## C\n| `e_f` |\n",
+    );
+    let source = File::new("a.rs", "fn a_b() {}");
+    let findings = pages::told_tests(&pages::section(&page, "B"), &[&source]);
+    assert_finds(&findings, &["a.md:5: there is no test `c_d`"]);
+}
+
+#[test]
 fn the_readme_has_two_commands_and_integration_runs_the_second() {
     let (makefile, ci) = (file("Makefile"), file(".ci/run"));
     assert_tidy(&pages::two_commands(file("README.md"), makefile, ci));

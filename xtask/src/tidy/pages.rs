@@ -51,6 +51,36 @@ fn word<'a>(command: &'a str, program: &str) -> Option<&'a str> {
     rest.split_whitespace().next().filter(|word| word.starts_with(|c: char| c.is_ascii_lowercase()))
 }
 
+/// Every test that the tables of a page name in their last cell is one of the sources: a function, or
+/// a name in quotation marks.
+pub fn told_tests(page: &File, sources: &[&File]) -> Vec<String> {
+    let mut findings = Vec::new();
+    let rows = page.lines().filter(|(_, line)| line.starts_with("| "));
+    for (number, row) in rows {
+        let last = row.trim_end_matches(['|', ' ']).rsplit(" | ").next().unwrap_or_default();
+        let is_name = |code: &&str| {
+            code.contains('_') && code.chars().all(|c| c == '_' || c.is_ascii_alphanumeric())
+        };
+        for name in last.split('`').skip(1).step_by(2).filter(is_name) {
+            let (function, quoted) = (format!("fn {name}("), format!("\"{name}\""));
+            let is_in = |file: &&File| file.text.contains(&function) || file.text.contains(&quoted);
+            if !sources.iter().any(is_in) {
+                findings.push(format!("{}:{number}: there is no test `{name}`", page.path));
+            }
+        }
+    }
+    findings
+}
+
+/// The part of a page below one of its headings, up to the next; its lines keep their numbers.
+pub fn section(page: &File, heading: &str) -> File {
+    let Some((before, rest)) = page.text.split_once(&format!("\n## {heading}\n")) else {
+        return File::new(page.path.as_str(), "");
+    };
+    let part = rest.split("\n## ").next().unwrap_or_default();
+    File::new(page.path.as_str(), "\n".repeat(before.matches('\n').count() + 2) + part)
+}
+
 /// README's two commands are there, and the second is what continuous integration runs.
 pub fn two_commands(readme: &File, makefile: &File, ci: &File) -> Vec<String> {
     let mut findings = Vec::new();

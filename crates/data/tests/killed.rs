@@ -433,7 +433,7 @@ fn starting_control(path: &str) {
     let mut host = Host::shared(ROUTES_MAX, [3, 4]).unwrap();
     furnish(&mut host);
     let arguments = vec!["-c".into(), format!("echo $$ > {path}; exec sleep 600").into()];
-    let command = ProcessCommand { program: "sh".into(), arguments, ..command("starts") };
+    let command = ProcessCommand { program: "sh".into(), arguments, ..command(path) };
     DataProcess::start(command, &setup(), (&mut host, None), |_| ()).unwrap();
 }
 

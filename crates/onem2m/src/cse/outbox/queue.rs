@@ -94,9 +94,9 @@ pub(super) enum Due {
     Target(Arc<str>),
 }
 
-/// What waits for one payer.
+/// Messages that wait for one payer.
 #[derive(Clone, Copy, Debug, Default)]
-struct Waiting {
+struct PayerMessages {
     messages: usize,
     /// Places that the messages take up.
     places: usize,
@@ -109,7 +109,7 @@ pub(crate) struct Outbox {
     pub(super) targets: HashMap<Arc<str>, OutboxTarget>,
     queue_of: BTreeMap<u64, Arc<str>>,
     /// What waits for each payer; all queues of devices share one.
-    by_payer: HashMap<Arc<str>, Waiting>,
+    by_payer: HashMap<Arc<str>, PayerMessages>,
     /// Places that all messages take up.
     places: usize,
     pub(super) due: BTreeSet<(Moment, Due)>,

@@ -43,8 +43,11 @@ pub struct LabProgress {
     pub now: String,
 }
 
-/// How long probes of a repetition may be on their way after the last one was sent.
-const LAST_WITHIN: Duration = Duration::from_millis(400);
+/// Turns of the waiting thread without an arrival after which the rest is lost, and turns in all.
+const QUIET_TURNS: u32 = 200;
+const TURNS_MAX: u32 = 2000;
+/// Sleep before a turn.
+const TURN: Duration = Duration::from_millis(2);
 /// A jump of the wall clock against the monotonic one that is a warning.
 const JUMP_NS: u64 = 1_000_000;
 
@@ -161,6 +164,29 @@ struct Lab<'experiment> {
     tags: u64,
     progress: LabProgress,
     begin: Instant,
+}
+
+/// The wait for probes that are on their way when the last one has been sent.
+///
+/// It counts its own turns on the processor, and no time: where others use the processors, the relay's
+/// threads and the receiver's wait for turns as this one does. By the clock, probes that wait for a
+/// processor longer than usual would count as lost.
+#[derive(Debug)]
+struct LastProbes {
+    missing: u64,
+    quiet: u32,
+    turns: u32,
+}
+
+impl LastProbes {
+    /// Whether more of `count` may arrive when so many have.
+    fn may_arrive(&mut self, arrived: u64, count: u32) -> bool {
+        let missing = u64::from(count).saturating_sub(arrived);
+        self.quiet = if missing < self.missing { 0 } else { self.quiet + 1 };
+        self.missing = missing;
+        self.turns += 1;
+        missing > 0 && self.quiet < QUIET_TURNS && self.turns < TURNS_MAX
+    }
 }
 
 /// What runs while a relay is measured.
@@ -311,9 +337,9 @@ impl Lab<'_> {
             scope.spawn(work).join()
         });
         let refused = sending.map_err(|_| "the sender's thread panicked".to_owned())?;
-        let deadline = Instant::now() + LAST_WITHIN;
-        while setting.receiver.arrived() - before < u64::from(count) && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(2));
+        let mut last = LastProbes { missing: u64::from(count), quiet: 0, turns: 0 };
+        while last.may_arrive(setting.receiver.arrived() - before, count) {
+            std::thread::sleep(TURN);
         }
         let (steal_pct, _) = ProcessorTime::read().since(times);
         self.check(setting.kind, condition, refused, clocks);
@@ -429,4 +455,34 @@ fn program_cost(stamps: &NodeStamps) -> Option<f64> {
         stamper.cost(&frame, REPEAT).ok().map(f64::from)
     };
     mean(&[cost(&stamps.ingress)?, cost(&stamps.egress)?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiting(count: u32) -> LastProbes {
+        LastProbes { missing: u64::from(count), quiet: 0, turns: 0 }
+    }
+
+    #[test]
+    fn the_wait_ends_when_all_have_arrived_or_nothing_comes_any_more() {
+        let mut last = waiting(50);
+        assert!(last.may_arrive(49, 50) && !last.may_arrive(50, 50));
+        let mut last = waiting(50);
+        let turns = (0..).take_while(|_| last.may_arrive(3, 50)).count();
+        // The first turn has three arrivals.
+        assert_eq!(turns, usize::try_from(QUIET_TURNS).unwrap());
+    }
+
+    #[test]
+    fn arrivals_make_it_go_on_but_not_for_ever() {
+        let mut last = waiting(50);
+        // A processor for one probe, every hundredth turn: 47 of them would be lost by the clock.
+        let turns = (0_u64..).take_while(|turn| last.may_arrive(3 + turn / 100, 50)).count();
+        assert_eq!(turns, usize::try_from(TURNS_MAX).unwrap() - 1);
+        let mut last = waiting(20);
+        let turns = (0_u64..).take_while(|turn| last.may_arrive(turn / 50, 20)).count();
+        assert_eq!(turns, 20 * 50, "all have arrived");
+    }
 }

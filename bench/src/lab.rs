@@ -2,11 +2,14 @@
 //! of the relaying-delay paper).
 
 use bench::{Bench, Chart, Curve, Options, Relation, Scales};
-use gatewright_config::{Arrivals, Centre, Experiment, NodeShape, RelayKind, Vary};
+use gatewright_config::{Arrivals, Centre, Experiment, LinkShape, NodeShape, RelayKind, Vary};
 use gatewright_diagnostic::SourceId;
 use gatewright_lab::analysis::least_squares;
 use gatewright_lab::balance::{BalanceExperiment, BalanceOutcome, balance, balance_on_namespaces};
-use gatewright_lab::{ConditionResult, LabRun, fit, plan, report, round_trips_beside_irtt, run};
+use gatewright_lab::{
+    ConditionResult, LabRun, fit, plan, report, round_trips_beside_irtt, round_trips_under_load,
+    run,
+};
 use gatewright_testbed::Needs;
 use std::time::Duration;
 
@@ -70,9 +73,14 @@ const IRTT: (&str, Relation, f64) = ("irtt_median_off_pct", Relation::AtMost, 5.
 /// The same against the mean that TCP has smoothed, as iperf3 tells it.
 const IPERF3: (&str, Relation, f64) = ("iperf3_mean_off_pct", Relation::AtMost, 5.0);
 
+/// How far medians of round trips by STAMP may be from those by ping, while streams fill the path, in
+/// percent.
+const LOADED: (&str, Relation, f64) = ("rrul_ping_median_off_pct", Relation::AtMost, 5.0);
+
 pub(crate) fn run_lab(options: Options) -> Result<Bench, String> {
     let mut bench = Bench::new("lab", options);
     round_trips(&mut bench, options)?;
+    loaded_round_trips(&mut bench, options)?;
     networks(&mut bench, options);
     for (key, relation, bound) in SIMULATED {
         bench.promise(key, relation, bound);
@@ -146,6 +154,26 @@ fn round_trips(bench: &mut Bench, options: Options) -> Result<(), String> {
     } else {
         bench.promise(key, relation, bound);
     }
+    Ok(())
+}
+
+/// Round trips by STAMP and by ping at the same time, while four streams each way fill two links of 20
+/// Mbit/s: flent's test RRUL, repeated with the kernel's TCP.
+fn loaded_round_trips(bench: &mut Bench, options: Options) -> Result<(), String> {
+    let (key, relation, bound) = LOADED;
+    if let Some(missing) = Needs::new().namespaces().linux(6, 6).program("ping").missing() {
+        bench.skip(key, relation, bound, &missing.to_string());
+        return Ok(());
+    }
+    let link = LinkShape { capacity_mbps: 20.0, latency_us: 3000, jitter_us: 0, loss_pct: 0.0 };
+    for _round in 0..options.rounds() {
+        let found = round_trips_under_load(&experiment(options), link)?;
+        bench.sample("rrul_stamp_us", "µs", found.stamp_us);
+        bench.sample("rrul_ping_us", "µs", found.ping_us);
+        bench.sample(key, "%", 100.0 * (found.stamp_us / found.ping_us - 1.0).abs());
+    }
+    bench.promise(key, relation, bound);
+    bench.note("rrul_…: the method of flent's test RRUL, by our own streams; flent is not run");
     Ok(())
 }
 

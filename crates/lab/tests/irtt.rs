@@ -1,9 +1,9 @@
-//! Round trips by our STAMP sender beside irtt's, over one path.
+//! Round trips by our STAMP sender beside irtt's and ping's, over one path each.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
-use gatewright_config::parse_experiment;
+use gatewright_config::{LinkShape, parse_experiment};
 use gatewright_diagnostic::SourceId;
-use gatewright_lab::round_trips_beside_irtt;
+use gatewright_lab::{round_trips_beside_irtt, round_trips_under_load};
 use gatewright_testbed::Needs;
 use libtest_mimic::{Arguments, Trial};
 use std::time::Duration;
@@ -11,15 +11,33 @@ use std::time::Duration;
 const EXPERIMENT: &str = include_str!("../../../examples/lab/default.toml");
 
 fn main() {
-    let missing = Needs::new().namespaces().linux(6, 6).program("irtt").missing();
-    let name = "both_see_the_latency_of_the_path";
-    let name = missing.as_ref().map_or(name.to_owned(), |missing| format!("{name} ({missing})"));
-    let run = || {
-        both_see_the_latency();
-        Ok(())
-    };
-    let trial = Trial::test(name, run).with_ignored_flag(missing.is_some());
-    libtest_mimic::run(&Arguments::from_args(), vec![trial]).exit();
+    let tests: [(&str, &str, fn()); 2] = [
+        ("both_see_the_latency_of_the_path", "irtt", both_see_the_latency),
+        ("both_see_the_queue_that_streams_fill", "ping", both_see_the_queue),
+    ];
+    let trials = tests.map(|(name, program, run)| {
+        let missing = Needs::new().namespaces().linux(6, 6).program(program).missing();
+        let name = missing.as_ref().map_or(name.to_owned(), |it| format!("{name} ({it})"));
+        let run = move || {
+            run();
+            Ok(())
+        };
+        Trial::test(name, run).with_ignored_flag(missing.is_some())
+    });
+    let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
+    libtest_mimic::run(&arguments, trials.into()).exit();
+}
+
+/// Four streams each way over two links of 10 Mbit/s and 3 ms fill the queue: a round trip takes longer
+/// than 12 ms, by STAMP and by ping. How far these differ is for `bench lab`.
+fn both_see_the_queue() {
+    let experiment = parse_experiment(SourceId::default(), EXPERIMENT).unwrap();
+    let link = LinkShape { capacity_mbps: 10.0, latency_us: 3000, jitter_us: 0, loss_pct: 0.0 };
+    let found = round_trips_under_load(&experiment, link).unwrap();
+    assert!(found.octets.iter().all(|octets| *octets > 100_000), "{found:?}");
+    for median in [found.stamp_us, found.ping_us] {
+        assert!(median > 15_000.0, "{found:?}");
+    }
 }
 
 /// Two links of 3 ms are 12 ms there and back. On a busy machine a delay line is late, for both tools

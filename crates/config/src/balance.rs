@@ -1,4 +1,5 @@
-//! Relays that share flows: `[balance.NAME]`, and the TCP proxies whose flows go to them.
+//! Relays that share flows: `[balance.NAME]`, and the TCP proxies, UDP gateways and routes whose flows
+//! go to them.
 
 use crate::located::Located;
 use crate::view::View;
@@ -39,7 +40,7 @@ pub struct Balance {
 /// A relay with its delay model, as `gatewright lab promise --model` prints it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct BalancedRelay {
-    /// Its address.
+    /// Its address; the port of a next hop is 0.
     pub address: Located<SocketAddr>,
     /// a of its service time a + c·b.
     pub fixed: Duration,
@@ -62,7 +63,7 @@ pub enum ProxyTarget {
     Balance(BalancedFlow),
 }
 
-/// The flow that each connection of a proxy is.
+/// The flow that each connection of a proxy is, each client of a UDP gateway, or each flow of a route.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct BalancedFlow {
     /// NAME of `[balance.NAME]`.
@@ -94,7 +95,7 @@ pub(crate) fn balance(name: Located<String>, table: View<'_>) -> Option<Balance>
 
 fn relay(table: View<'_>) -> Option<BalancedRelay> {
     let address = table.parsed("address", |text| text.parse::<IpAddr>().ok())?;
-    let socket = SocketAddr::new(address.value, table.number("port")?);
+    let socket = SocketAddr::new(address.value, table.number("port").unwrap_or(0));
     Some(BalancedRelay {
         address: Located { value: socket, span: address.span },
         fixed: Duration::from_nanos(table.number("fixed_ns")?),
@@ -112,12 +113,17 @@ pub(crate) fn target(table: View<'_>) -> Option<ProxyTarget> {
         let value = SocketAddr::new(to.value, forward.number("port")?);
         return Some(ProxyTarget::Server(Located { value, span: to.span }));
     }
+    flow(table).map(ProxyTarget::Balance)
+}
+
+/// Reads `balance` with `flow`.
+pub(crate) fn flow(table: View<'_>) -> Option<BalancedFlow> {
     let flow = table.table("flow")?;
-    Some(ProxyTarget::Balance(BalancedFlow {
+    Some(BalancedFlow {
         balance: table.name("balance")?,
         rate: flow.number("rate")?,
         octets: flow.number("octets")?,
         within: Duration::from_micros(flow.number("within_us")?),
         share_pct: flow.number("share_pct").unwrap_or(95),
-    }))
+    })
 }

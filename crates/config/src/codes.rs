@@ -141,7 +141,7 @@ codes! {
 
     NO_NEXT_HOP 134 "a route that leads nowhere"
     "A route names a neighbour (`via`), or a link on which the destinations are neighbours \
-    themselves (`link`), or both."
+    themselves (`link`), or both; or next hops that share its flows (`balance` and `flow`)."
 
     ROUTE_TWICE 135 "a route is given twice"
     "Two routes to one destination need different metrics; the lower one is used while it works."
@@ -207,19 +207,21 @@ codes! {
     "Every datagram would come back to where it was taken from, without end."
 
     PROXY_TARGET 192 "a proxy without one target"
-    "Connections of a TCP proxy and clients of a UDP gateway go to one server:\n\n    \
+    "Connections of a TCP proxy and clients of a UDP gateway go to one server, which has a port:\n\n    \
     forward = { address = \"192.0.2.80\", port = 80 }\n\nor to relays that share flows, of which the \
     balance must know what flow a connection or client is:\n\n    \
     balance = \"servers\"\n    flow = { rate = 50, octets = 400, within_us = 5000 }\n\n\
-    A balance names each of its relays once."
+    A balance names each of its relays once. A route goes `via` one neighbour, or to those of a \
+    balance, which have no ports."
 
     UNKNOWN_BALANCE 193 "no such balance"
-    "The proxy names a table [balance.NAME] that is not there."
+    "The proxy or the route names a table [balance.NAME] that is not there."
 
-    BALANCE_SHARED 199 "a UDP gateway shares a balance"
-    "The data plane admits the clients of a UDP gateway, and knows of no other flows: a balance that \
-    others use as well would count the flows of each for itself, and promise the relays twice. \
-    TCP proxies may share one."
+    BALANCE_SHARED 199 "a balance of the data plane is shared"
+    "The data plane admits the clients of a UDP gateway and the flows of a route, and knows of no other \
+    flows: a balance that others use as well would count the flows of each for itself, and promise the \
+    relays twice. TCP proxies may share one. A route's flows are admitted by one worker: several \
+    data cores would share the balance, too."
 
     WIDE_OPEN 160 "reachable from other machines"
     "Metrics and device ports have no password. Bound to an address that is not loopback, everyone \

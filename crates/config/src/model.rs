@@ -1,7 +1,7 @@
 //! The typed description, valid by construction.
 
 use crate::Prefix;
-use crate::balance::{Balance, ProxyTarget, TcpProxy};
+use crate::balance::{Balance, BalancedFlow, ProxyTarget, TcpProxy};
 use crate::difference::WrittenValues;
 pub use crate::listen::{Listen, Web, WebTls};
 pub use crate::located::Located;
@@ -349,6 +349,8 @@ pub struct Route {
     pub link: Option<Located<String>>,
     /// Metric: the route with the lowest is used.
     pub metric: u32,
+    /// Next hops that share its flows; `via` is the first of them then.
+    pub balance: Option<BalancedFlow>,
 }
 
 /// A neighbour that is neither asked for nor forgotten.
@@ -406,6 +408,15 @@ pub enum Handler {
         /// Name of that link.
         to: Located<String>,
     },
+    /// Gives packets of a route the next hop of their flow ([`Route::balance`]).
+    NextHops {
+        /// The route's destinations.
+        to: Prefix,
+        /// The next hops; the first one is that of the route.
+        balance: Balance,
+        /// What each flow is admitted for.
+        flow: BalancedFlow,
+    },
     /// Connects a link with the kernel's interface beside it ([`Link::host`]).
     Host {
         /// What it carries.
@@ -423,7 +434,12 @@ pub enum Handler {
 }
 
 impl Handler {
-    /// Its name, as `handler` says it; one that stands for `host` has another.
+    /// Whether it was written as a handler, and does not stand for a key of a link or a route.
+    pub const fn is_written(&self) -> bool {
+        !matches!(self, Self::Host { .. } | Self::NextHops { .. })
+    }
+
+    /// Its name, as `handler` says it; one that stands for another key has another.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Count => "count",
@@ -432,6 +448,7 @@ impl Handler {
             Self::Filter { .. } => "filter",
             Self::Mirror { .. } => "mirror",
             Self::Host { .. } => "host",
+            Self::NextHops { .. } => "next-hops",
             Self::RateLimit { .. } => "rate-limit",
         }
     }

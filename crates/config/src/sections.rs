@@ -220,6 +220,7 @@ fn route(table: View<'_>) -> Option<Route> {
         via,
         link: table.name("link"),
         metric: table.number("metric").unwrap_or(0),
+        balance: balance::flow(table),
     })
 }
 
@@ -240,7 +241,7 @@ pub(crate) fn attach(table: View<'_>) -> Option<Attach> {
         | (None, Handler::Drop { .. } | Handler::Filter { .. } | Handler::RateLimit { .. }) => {
             Place::Before
         }
-        (Some(_), _) | (None, Handler::Host { .. }) => return None,
+        (Some(_), _) | (None, Handler::Host { .. } | Handler::NextHops { .. }) => return None,
     };
     let side = table.text("side").map(|side| side.value);
     Some(Attach {

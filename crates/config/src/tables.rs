@@ -357,6 +357,12 @@ static ROUTE: Table = Table {
     keys: &[
         required("to", Shape::Text(Form::Destination), "The destination network, or default."),
         key("via", Shape::Text(Form::Address), "The next hop."),
+        key(
+            "balance",
+            Shape::Text(Form::Name),
+            "NAME of a [balance.NAME] whose relays are the next hops, in place of `via`; with `flow`.",
+        ),
+        FLOW_KEY,
         key("link", Shape::Text(Form::Name), "The link; found by `via` if not given."),
         key(
             "metric",

@@ -3,7 +3,9 @@
 use crate::{
     captures::CaptureReaders,
     error::DataError,
+    next_hops::NextHopBalance,
     port::{HandlerOrder, HandlerValue, KeptHandler, StageNumber},
+    udp_gateway::{FlowBalanceCounts, balance_item, balance_items},
 };
 use gatewright_stack::{
     Attachment, AttachmentId, Counter, Handler, Plan, Swap, WiringError,
@@ -66,6 +68,9 @@ const COUNTED: [&str; 2] = ["packets", "octets"];
 /// The item of packets that a handler could not copy.
 const MISSED: &str = "missed";
 
+/// Relays of a balance at the most, as in descriptions.
+const RELAYS_MAX: usize = 64;
+
 /// The names of a handler's counters.
 struct HandlerCounters<'a> {
     slots: &'a CounterSlots,
@@ -97,7 +102,7 @@ struct Staged {
 }
 
 /// An attached handler at one moment.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct HandlerNow {
     /// Its id.
     pub id: AttachmentId,
@@ -111,6 +116,8 @@ pub struct HandlerNow {
     pub missed: Option<u64>,
     /// Its number, if it is of the embedder's own code.
     pub kept: Option<KeptHandler>,
+    /// Its flows, if it gives each a next hop.
+    pub balance: Option<FlowBalanceCounts>,
 }
 
 impl HandlerNow {
@@ -121,10 +128,16 @@ impl HandlerNow {
         kept: Option<KeptHandler>,
         sums: &CounterSums,
     ) -> Self {
-        let sum = |item| sums.get(CounterOwner::Handler(id.0), item);
+        let sum = |item: &str| sums.get(CounterOwner::Handler(id.0), item);
         let [packets, octets] = COUNTED.map(sum);
         let (taken, missed) = (sum(HANDLER_TAKEN).unwrap_or(0), sum(MISSED));
-        Self { id, attachment, taken, counted: packets.zip(octets), missed, kept }
+        let counted = packets.zip(octets);
+        let item = |place| sum(&balance_item(place));
+        let is_relay = |at: &usize| item(balance_items(*at)).is_some();
+        let relays = (0..RELAYS_MAX).take_while(is_relay).count();
+        let count = |place| item(place).unwrap_or(0);
+        let balance = (relays > 0).then(|| FlowBalanceCounts::of(relays, count));
+        Self { id, attachment, taken, counted, missed, kept, balance }
     }
 }
 
@@ -226,6 +239,13 @@ impl Attachments {
                         (counters.counter(worker, MISSED)?, (attachment.at, attachment.side));
                     Box::new(Capture::sending((to.0, out), missed, position, *which))
                 }
+                (HandlerValue::NextHops { to, balance }, None) => {
+                    let places = 0..balance_items(balance.relays.len());
+                    let counts = places.map(|place| counters.counter(worker, &balance_item(place)));
+                    let counts = counts.collect::<Result<Vec<_>, _>>()?;
+                    let balance = NextHopBalance::new(*to, balance.clone(), counts);
+                    Box::new(balance.ok_or(DataError::Unknown)?)
+                }
                 (_, Some(Built { handler: first, .. })) => {
                     first.another().ok_or(DataError::OneOnly(attachment))?
                 }
@@ -248,6 +268,7 @@ impl Attachments {
             // Each of these counts for itself.
             HandlerValue::Count
             | HandlerValue::Mirror { .. }
+            | HandlerValue::NextHops { .. }
             | HandlerValue::Host { .. }
             | HandlerValue::Capture { .. } => return Err(DataError::Unknown),
         })

@@ -20,6 +20,7 @@ mod front;
 mod group;
 mod link_counts;
 mod neighbours;
+mod next_hops;
 mod open_capture;
 mod plain;
 mod plane;
@@ -60,8 +61,8 @@ pub use setup::{DataSetup, DeviceSetup, WORKERS_MAX, WorkerLink};
 pub use simulator::Simulator;
 pub use start::{Opened, Started, start};
 pub use udp_gateway::{
-    MergeLimit, Series, UDP_CLIENTS_MAX, UdpBalance, UdpBalanceCounts, UdpGateway,
-    UdpGatewayCounts, UdpGatewaySetup, UdpRelay, UdpTarget,
+    FlowBalance, FlowBalanceCounts, FlowRelay, MergeLimit, Series, UDP_CLIENTS_MAX, UdpGateway,
+    UdpGatewayCounts, UdpGatewaySetup, UdpTarget,
 };
 pub use waker::Waker;
 pub use worker::Pace;

@@ -8,14 +8,14 @@
 //! another way in, which threads alone have ([`Port::keep`]).
 
 use crate::{
-    CaptureNumber, CaptureReaders, DataError, Forget, HandlerNow, LinkNow, NeighbourUpdate, Pace,
-    Reopen,
+    CaptureNumber, CaptureReaders, DataError, FlowBalance, Forget, HandlerNow, LinkNow,
+    NeighbourUpdate, Pace, Reopen,
 };
 use gatewright_link::LinkInfo;
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{
     Attachment, AttachmentId, Handler, TraceStep, VirtualLink,
-    builtin::{HostPart, Match, Rule, Verdict},
+    builtin::{HostPart, Match, Rule, Subnet, Verdict},
 };
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -136,6 +136,13 @@ pub enum HandlerValue {
         rate: u32,
         /// Packets at once.
         burst: u32,
+    },
+    /// Gives packets the next hop of their flow.
+    NextHops {
+        /// The destinations of the route, whose next hop is the first of them.
+        to: Subnet,
+        /// The next hops.
+        balance: FlowBalance,
     },
     /// Sends a copy of each packet by a link.
     Mirror {

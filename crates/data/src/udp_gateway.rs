@@ -10,10 +10,10 @@
 
 mod balance;
 
-pub use balance::{UdpBalance, UdpBalanceCounts, UdpRelay, UdpTarget};
+pub use balance::{FlowBalance, FlowBalanceCounts, FlowRelay, UdpTarget};
 
 use crate::plain::{ApplicationSetup, Plain};
-use balance::{ClientAdmission, ClientFlow, balance_item, balance_items};
+pub(crate) use balance::{ClientAdmission, ClientFlow, balance_item, balance_items};
 use gatewright_stack::{
     ApplicationSockets, Counter, CutShort, Datagram, Form, Merger, Origin, RunningApplication,
     SocketApplication, SocketIndex, Sockets, split,
@@ -184,9 +184,9 @@ impl UdpGateway {
     }
 
     /// The counts of its balance at this moment; `None` if it has one server.
-    pub fn balance_counts(&self) -> Option<UdpBalanceCounts> {
+    pub fn balance_counts(&self) -> Option<FlowBalanceCounts> {
         let at = |place| self.count(UDP_GATEWAY_ITEMS.len() + place);
-        self.relays.map(|relays| UdpBalanceCounts::of(relays, at))
+        self.relays.map(|relays| FlowBalanceCounts::of(relays, at))
     }
 
     fn count(&self, at: usize) -> u64 {

@@ -9,6 +9,7 @@ use gatewright_delay::{
     relay_paths,
 };
 use gatewright_part::{EventSink, LogEvent, LogLevel};
+use gatewright_planes::{FlowBalance, FlowBalanceCounts, FlowRelay};
 use serde::Serialize;
 use std::{
     collections::BTreeMap,
@@ -163,23 +164,42 @@ fn relay_status(
     }
 }
 
-/// A balance whose relays have so many flows of one kind; nothing is admitted or refused yet.
+/// A balance of the data plane, by its counts.
 pub(crate) fn status_of(
     described: &config::Balance,
-    kind: &FlowKind,
-    flows: impl Iterator<Item = u64>,
+    flow: &config::BalancedFlow,
+    counts: FlowBalanceCounts,
 ) -> BalanceStatus {
-    let relay = |(relay, flows): (&config::BalancedRelay, u64)| {
+    let kind = flow_kind(flow);
+    let relay = |(relay, (admitted, ended)): (&config::BalancedRelay, (&u64, &u64))| {
+        // A flow that ends between the two readings is counted as one that goes on.
+        let flows = admitted.saturating_sub(*ended);
         let count = u32::try_from(flows).unwrap_or(u32::MAX);
-        let load = NodeLoad::default().with(&model(relay), kind, count.into());
+        let load = NodeLoad::default().with(&model(relay), &kind, count.into());
         relay_status(relay, usize::try_from(flows).unwrap_or(usize::MAX), load)
     };
+    let flows = counts.admitted.iter().zip(&counts.ended);
     BalanceStatus {
         name: described.name.value.clone(),
         policy: described.policy.name(),
-        admitted: 0,
-        refused: BTreeMap::new(),
+        admitted: counts.admitted.iter().sum(),
         relays: described.relays.iter().zip(flows).map(relay).collect(),
+        refused: counts.refused.into_iter().filter(|(_, count)| *count > 0).collect(),
+    }
+}
+
+/// The data plane's setup of relays that share flows.
+pub(crate) fn flow_balance(balance: &config::Balance, flow: &config::BalancedFlow) -> FlowBalance {
+    let relay = |relay: &config::BalancedRelay| FlowRelay {
+        address: relay.address.value,
+        model: model(relay),
+        hops: relay.hops,
+    };
+    FlowBalance {
+        policy: balance.policy,
+        kind: flow_kind(flow),
+        flows_max: balance.flows_max,
+        relays: balance.relays.iter().map(relay).collect(),
     }
 }
 

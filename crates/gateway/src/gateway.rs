@@ -305,7 +305,7 @@ impl Gateway {
         let messages = Messages::start(&links, &programs, config)?;
         say_links(say, config, &links)?;
         links.planes().begin_replays().map_err(RunError::from)?;
-        let watched = watched_parts(&services, &udp_gateways);
+        let watched = watched_parts(&services, &udp_gateways, &handlers);
         let watcher =
             Mutex::new(Watcher::start(&watched, &events).map_err(|error| in_words(&error))?);
         let read = sojourns_of(&links, &tcp_proxies, &programs);
@@ -423,6 +423,7 @@ impl Gateway {
     pub(crate) fn balances(&self) -> Vec<BalanceStatus> {
         let mut balances = self.tcp_proxies.balances();
         balances.extend(self.udp_gateways.balances());
+        balances.extend(self.handlers.balances());
         balances
     }
 
@@ -435,7 +436,7 @@ impl Gateway {
     #[must_use]
     pub fn with_part(mut self, part: Arc<dyn Part>) -> Self {
         self.services.0.push(part);
-        let watched = watched_parts(&self.services.0, &self.udp_gateways);
+        let watched = watched_parts(&self.services.0, &self.udp_gateways, &self.handlers);
         match Watcher::start(&watched, &self.events) {
             Ok(watcher) => self.watcher = Mutex::new(watcher),
             Err(error) => {
@@ -572,9 +573,13 @@ fn said_at_start(part: &str, words: Vec<(&'static str, String)>) -> Vec<String> 
 }
 
 /// The parts whose reports may have values to watch.
-fn watched_parts(services: &[Arc<dyn Part>], udp: &UdpGateways) -> Vec<Arc<dyn Part>> {
-    let udp: Arc<dyn Part> = Arc::new(udp.clone());
-    services.iter().cloned().chain([udp]).collect()
+fn watched_parts(
+    services: &[Arc<dyn Part>],
+    udp: &UdpGateways,
+    handlers: &Handlers,
+) -> Vec<Arc<dyn Part>> {
+    let own: [Arc<dyn Part>; 2] = [Arc::new(udp.clone()), Arc::new(handlers.clone())];
+    services.iter().cloned().chain(own).collect()
 }
 
 /// Why the log or the watcher cannot start.

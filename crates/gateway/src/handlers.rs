@@ -2,15 +2,22 @@
 //! reload.
 
 use crate::{
-    RunError, difference,
+    RunError,
+    balance::{BalanceStatus, flow_balance, status_of},
+    difference,
     links::{Links, link_of},
     recorder::Recorder,
 };
 use gatewright_config::{self as config, Config};
 use gatewright_packet::LinkIndex;
-use gatewright_part::{Change, EventSink, Part, Staged, Unable};
+use gatewright_part::{
+    Change, EventSink, LogLevel, Part, PartStatus, Staged, Unable, Watched, When,
+};
 use gatewright_planes::{HandlerValue, Placement, PlanesError, Prepared};
-use gatewright_stack::{Attachment, AttachmentId, builtin::Match};
+use gatewright_stack::{
+    Attachment, AttachmentId,
+    builtin::{Match, Subnet},
+};
 use gatewright_wire::IpProtocol;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -33,6 +40,8 @@ pub(crate) struct Handlers {
     links: Links,
     events: EventSink,
     standing: Arc<Mutex<Standing>>,
+    /// Whether a route had a balance at the start: the gateway watches refusals then.
+    watches: bool,
 }
 
 #[derive(Debug, Default)]
@@ -48,7 +57,8 @@ impl Handlers {
         config: &Config,
         events: EventSink,
     ) -> Result<Self, RunError> {
-        let this = Self { links: links.clone(), events, standing: Arc::default() };
+        let watches = config.routes.iter().any(|route| route.balance.is_some());
+        let this = Self { links: links.clone(), events, standing: Arc::default(), watches };
         if links.planes().is_adopted() {
             // All at once: the handlers of before stand until then, and no filter is missing.
             this.prepare(config, &links.names())?.put_in_force()?;
@@ -67,6 +77,21 @@ impl Handlers {
     /// The attached handlers, in order.
     pub(crate) fn attached(&self) -> Vec<Attached> {
         self.lock().attached.clone()
+    }
+
+    /// The balances of routes.
+    pub(crate) fn balances(&self) -> Vec<BalanceStatus> {
+        let mut now = self.links.planes().handlers();
+        let attached = self.attached();
+        let status = |attached: &Attached| {
+            let described = attached.described.as_ref()?;
+            let config::Handler::NextHops { balance, flow, .. } = &described.handler else {
+                return None;
+            };
+            let its = now.iter_mut().find(|one| one.id == attached.id)?;
+            Some(status_of(balance, flow, its.balance.take()?))
+        };
+        attached.iter().filter_map(status).collect()
     }
 
     /// Captured packets that the recorder of a handler did not take in time or could not write.
@@ -127,6 +152,11 @@ impl Handlers {
             config::Handler::Mirror { to } => {
                 let to = link_of(names, to).unwrap_or(LinkIndex::NONE);
                 made("mirror", HandlerValue::Mirror { to })
+            }
+            config::Handler::NextHops { to, balance, flow } => {
+                let to = Subnet { address: to.address(), bits: to.length() };
+                let balance = flow_balance(balance, flow);
+                made("next-hops", HandlerValue::NextHops { to, balance })
             }
             config::Handler::Host { part, to } => {
                 let to = link_of(names, to).unwrap_or(LinkIndex::NONE);
@@ -215,6 +245,18 @@ impl Part for Handlers {
         Ok(Box::new(self.prepare(new, &places)?))
     }
 
+    fn watched(&self) -> &'static [Watched] {
+        if self.watches { &REFUSALS } else { &[] }
+    }
+
+    /// The refusals of the balances of all routes; nothing without one.
+    fn tell(&self) -> PartStatus {
+        let balances = self.balances();
+        let refused = balances.iter().map(|it| it.refused.values().sum::<u64>());
+        let counters = refused.reduce(|sum, more| sum + more).map(|sum| ("flows_refused", sum));
+        PartStatus { counters: counters.into_iter().collect(), ..PartStatus::default() }
+    }
+
     /// Recorders write their queues and end when their handlers are gone.
     fn stop(&self) {
         let recorders = std::mem::take(&mut self.lock().recorders);
@@ -225,6 +267,16 @@ impl Part for Handlers {
         }
     }
 }
+
+/// Refusals that are events.
+static REFUSALS: [Watched; 1] = [Watched {
+    name: "flows_refused",
+    when: When::Grows,
+    level: LogLevel::Warning,
+    kind: "flow-refused",
+    text: "no next hop can carry flows of a route within their bounds; more next hops, or a wider \
+           bound, would",
+}];
 
 /// Handlers that are attached as soon as their wiring is exchanged.
 struct StagedHandlers {

@@ -2,15 +2,13 @@
 
 use crate::{
     RunError,
-    balance::{BalanceStatus, flow_kind, model, status_of},
+    balance::{BalanceStatus, flow_balance, status_of},
     difference,
     links::Links,
 };
 use gatewright_config::{self as config, Config, ProxyTarget};
 use gatewright_part::{Change, LogLevel, Part, PartStatus, Staged, Unable, Watched, When};
-use gatewright_planes::{
-    MergeLimit, Series, UdpBalance, UdpGateway, UdpGatewaySetup, UdpRelay, UdpTarget,
-};
+use gatewright_planes::{MergeLimit, Series, UdpGateway, UdpGatewaySetup, UdpTarget};
 use gatewright_stack::Form;
 use std::{
     io::ErrorKind,
@@ -51,14 +49,7 @@ impl UdpGateways {
         let status = |one: &RunningGateway| {
             let (balance, flow) = one.balance.as_ref()?;
             let counts = one.gateway.balance_counts()?;
-            let flows = counts.admitted.iter().zip(&counts.ended);
-            // A flow that ends between the two readings is counted as one that goes on.
-            let flows = flows.map(|(admitted, ended)| admitted.saturating_sub(*ended));
-            Some(BalanceStatus {
-                admitted: counts.admitted.iter().sum(),
-                refused: counts.refused.into_iter().filter(|(_, count)| *count > 0).collect(),
-                ..status_of(balance, &flow_kind(flow), flows)
-            })
+            Some(status_of(balance, flow, counts))
         };
         running.iter().filter_map(status).collect()
     }
@@ -189,21 +180,6 @@ fn balance_of(
     Some((balance.clone(), flow.clone()))
 }
 
-/// The setup of relays that share clients.
-fn target((balance, flow): &(config::Balance, config::BalancedFlow)) -> UdpBalance {
-    let relay = |relay: &config::BalancedRelay| UdpRelay {
-        address: relay.address.value,
-        model: model(relay),
-        hops: relay.hops,
-    };
-    UdpBalance {
-        policy: balance.policy,
-        kind: flow_kind(flow),
-        flows_max: balance.flows_max,
-        relays: balance.relays.iter().map(relay).collect(),
-    }
-}
-
 /// The planes' setup of a described UDP gateway; `None` if its balance is not there.
 fn setup(
     relay: &config::UdpGateway,
@@ -211,7 +187,10 @@ fn setup(
 ) -> Option<UdpGatewaySetup> {
     let target = match (&relay.target, balance) {
         (ProxyTarget::Server(server), _) => UdpTarget::Server(server.value),
-        (ProxyTarget::Balance(_), balance) => UdpTarget::Balance(target(balance?)),
+        (ProxyTarget::Balance(_), balance) => {
+            let (balance, flow) = balance?;
+            UdpTarget::Balance(flow_balance(balance, flow))
+        }
     };
     let is_ipv4 = target.addresses().next().is_none_or(|server| server.is_ipv4());
     let any: IpAddr =

@@ -45,7 +45,7 @@ const BALANCE: &str = "[balance.coap]\nflows_max = 16\n[[balance.coap.relay]]\n\
 const CERTIFICATE: &str = "certificate = \"a.pem\"\nauthorities = \"b.pem\"\n";
 
 /// What a page leaves out of a snippet, by page and first line: what stands before and behind it.
-const LEFT_OUT: [(&str, &str, &[&str], &str); 12] = [
+const LEFT_OUT: [(&str, &str, &[&str], &str); 13] = [
     ("links.md", "[[route]]", &[LINKS], ""),
     ("links.md", "[[neighbour]]", &[LINKS], ""),
     ("filters.md", "[[attach]]", &[LINKS], ""),
@@ -54,6 +54,7 @@ const LEFT_OUT: [(&str, &str, &[&str], &str); 12] = [
     ("mesh.md", "trust = \"psk\"", &[MESH], ""),
     ("mesh.md", "trust = \"pki\"", &[MESH], ""),
     ("lab.md", "[udp_gateway.coap]", &[LINKS, BALANCE], ""),
+    ("lab.md", "[[route]]", &[LINKS], ""),
     ("operation.md", "[cse.tls]", &[CSE], CERTIFICATE),
     ("events.md", "[log]", &[LINKS], ""),
     ("web.md", "[web]", &[CSE], ""),

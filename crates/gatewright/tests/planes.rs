@@ -38,9 +38,10 @@ const KILLS: &str = "GATEWRIGHT_PLANE_KILLS";
 
 fn main() {
     let needs = Needs::new().namespaces().program("ping").program("tshark");
-    let tests: [(&str, fn()); 8] = [
+    let tests: [(&str, fn()); 9] = [
         ("udp_gateways_go_on_without_control", udp_gateways_go_on_without_control),
         ("clients_keep_their_relays_without_control", clients_keep_their_relays_without_control),
+        ("flows_of_a_route_keep_their_next_hops", flows_keep_their_next_hops),
         ("a_description_that_changed_meanwhile_is_taken", a_changed_description_is_taken),
         ("shared_links_go_on_and_follow_the_kernel_again", shared_links_go_on),
         ("an_upgrade_under_traffic_loses_what_it_says", upgraded),
@@ -56,7 +57,7 @@ struct World {
     north: Namespace,
     middle: Namespace,
     south: Namespace,
-    _links: [Veth; 2],
+    links: [Veth; 2],
     folder: PathBuf,
 }
 
@@ -74,7 +75,7 @@ impl World {
         let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("planes-{name}"));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).unwrap();
-        Self { north, middle, south, _links: [lan, wan], folder }
+        Self { north, middle, south, links: [lan, wan], folder }
     }
 
     fn describe(&self, more: &str) {
@@ -291,6 +292,61 @@ fn clients_keep_their_relays_without_control() {
     assert_eq!(world.planes()["adopted"], true);
     relayed(&clients[2], b"three");
     is_told(&told());
+    world.end(&second);
+}
+
+/// A route to the network of `south` by two next hops, each of which carries five flows as in
+/// [`BALANCED`]. The second one is a station that is not there.
+const NEXT_HOPS: &str = "[[route]]\nto = \"198.51.100.0/24\"\nbalance = \"hops\"\n\
+                         flow = { rate = 100, octets = 100, within_us = 6000 }\n\
+                         [[neighbour]]\naddress = \"10.10.2.9\"\nmac = \"02:00:00:00:00:09\"\n\
+                         [balance.hops]\n\
+                         [[balance.hops.relay]]\naddress = \"10.10.2.2\"\nfixed_ns = 1_000_000\n\
+                         [[balance.hops.relay]]\naddress = \"10.10.2.9\"\nfixed_ns = 1_000_000\n";
+
+/// Each flow goes to one next hop, where its bound is kept, also while the control plane is away, and
+/// what would be late is refused. Only packets to the first next hop arrive.
+fn flows_keep_their_next_hops() {
+    let world = World::new("next-hops");
+    world.describe(NEXT_HOPS);
+    world.links[1].b.add_address("198.51.100.1/24").unwrap();
+    let first = world.start();
+    world.await_passes(SOUTH);
+    let server = socket(&world.south, "198.51.100.1:7000");
+    server.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    let clients: Vec<_> = (0..12).map(|_| socket(&world.north, "10.10.1.2:0")).collect();
+    // The ports of those that are heard when all have sent.
+    let heard = || {
+        for client in &clients {
+            client.send_to(b"one", "198.51.100.1:7000").unwrap();
+        }
+        let mut ports = BTreeSet::new();
+        let mut octets = [0; 64];
+        let all = wait_until(WITHIN, || {
+            while let Ok((_, from)) = server.recv_from(&mut octets) {
+                ports.insert(from.port());
+            }
+            ports.len() == 5
+        });
+        assert!(all, "{ports:?}: {}", world.said() + &world.ask(&["status"]).out);
+        ports
+    };
+    let ports = heard();
+    assert_eq!(heard(), ports, "each flow keeps its next hop");
+    let status = || world.ask(&["status", "--json"]).json();
+    let is_refused = || status()["balances"][0]["refused"]["late"] == 4;
+    assert!(wait_until(WITHIN, is_refused), "two flows, twice: {}", status()["balances"]);
+    let told = status();
+    let balance = &told["balances"][0];
+    let flows = |at: usize| balance["relays"][at]["flows"].clone();
+    assert_eq!((flows(0), flows(1)), (5.into(), 5.into()), "{balance}");
+    assert_eq!((&balance["name"], &balance["admitted"]), (&"hops".into(), &10.into()));
+    let is_event = || world.ask(&["events", "--json"]).out.contains("\"flow-refused\"");
+    assert!(wait_until(WITHIN, is_event), "{}", world.said());
+    assert!(world.passes(SOUTH), "other routes are as they were");
+    first.kill();
+    assert_eq!(heard(), ports, "the data plane goes on alone");
+    let second = world.start();
     world.end(&second);
 }
 

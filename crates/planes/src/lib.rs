@@ -40,10 +40,10 @@ pub use drivers::{DriverCount, NextHopStatus};
 pub use error::PlanesError;
 pub use exchange::{Exchanged, ReopenedLink};
 pub use gatewright_data::{
-    CaptureCloser, CaptureNumber, DataError, DeviceSetup, Downtime, FoundPlane, HandlerNow,
-    HandlerValue, MergeLimit, OpenCapture, Pace, ReportForwarder, ReportForwarderCounts,
-    ReportForwarderSetup, Series, UDP_CLIENTS_MAX, UdpBalance, UdpBalanceCounts, UdpGateway,
-    UdpGatewayCounts, UdpGatewaySetup, UdpRelay, UdpTarget, WORKERS_MAX, landlock_version,
+    CaptureCloser, CaptureNumber, DataError, DeviceSetup, Downtime, FlowBalance, FlowBalanceCounts,
+    FlowRelay, FoundPlane, HandlerNow, HandlerValue, MergeLimit, OpenCapture, Pace,
+    ReportForwarder, ReportForwarderCounts, ReportForwarderSetup, Series, UDP_CLIENTS_MAX,
+    UdpGateway, UdpGatewayCounts, UdpGatewaySetup, UdpTarget, WORKERS_MAX, landlock_version,
     process_version,
 };
 pub use kernel::KernelStatus;

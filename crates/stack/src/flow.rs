@@ -5,6 +5,7 @@ use gatewright_wire::{
     ipv4::Ipv4,
     ipv6::{Ipv6, Ipv6Fields},
 };
+use std::net::IpAddr;
 
 /// A number for the flow of a frame that begins as `framing` says: the same for all its frames, in
 /// both directions. `None` if the frame carries no IP packet.
@@ -23,9 +24,8 @@ pub fn flow_of(frame: &[u8], framing: Framing) -> Option<u32> {
 
 fn of_ipv4(packet: &[u8]) -> Option<u32> {
     let (ip, _) = Ipv4::split(packet).ok()?;
-    let payload = packet.get(ip.header_len()..).filter(|_| !ip.is_fragment());
     let ends = [ip.source_address(), ip.destination_address()].map(|end| u64::from(end.to_bits()));
-    Some(number(ends, ip.protocol(), payload.unwrap_or_default()))
+    Some(number(ends, ip.protocol(), ports_of_ipv4(ip, packet)))
 }
 
 fn of_ipv6(packet: &[u8]) -> Option<u32> {
@@ -36,19 +36,67 @@ fn of_ipv6(packet: &[u8]) -> Option<u32> {
         let (halves, _) = octets.as_chunks();
         halves.iter().fold(0, |hash, &half| mixed(hash ^ u64::from_be_bytes(half)))
     });
-    Some(number(ends, next_header, payload))
+    Some(number(ends, next_header, ports(next_header, payload)))
+}
+
+/// Both ports of a packet, source first; 0 where it has none, as in fragments.
+fn ports_of_ipv4(ip: Ipv4<'_>, packet: &[u8]) -> [u8; 4] {
+    let payload = packet.get(ip.header_len()..).filter(|_| !ip.is_fragment());
+    ports(ip.protocol(), payload.unwrap_or_default())
+}
+
+fn ports(protocol: IpProtocol, payload: &[u8]) -> [u8; 4] {
+    let with_ports = matches!(protocol, IpProtocol::TCP | IpProtocol::UDP | IpProtocol::UDP_LITE);
+    payload.first_chunk().filter(|_| with_ports).copied().unwrap_or_default()
 }
 
 /// The number of the flow between two `ends`, in both directions.
-fn number([from, to]: [u64; 2], protocol: IpProtocol, payload: &[u8]) -> u32 {
-    let with_ports = matches!(protocol, IpProtocol::TCP | IpProtocol::UDP | IpProtocol::UDP_LITE);
-    let ports = payload.first_chunk().filter(|_| with_ports);
-    let &[a, b, c, d] = ports.unwrap_or(&[0; 4]);
+fn number([from, to]: [u64; 2], protocol: IpProtocol, [a, b, c, d]: [u8; 4]) -> u32 {
     let [from_port, to_port] = [[a, b], [c, d]].map(|port| u64::from(u16::from_be_bytes(port)));
     // A sum is the same both ways; that of two numbers that are mixed is as good as one.
     let sum = mixed(from ^ (from_port << 40)).wrapping_add(mixed(to ^ (to_port << 40)));
     let high = mixed(sum ^ u64::from(protocol.0)) >> 32;
     u32::try_from(high).unwrap_or_default()
+}
+
+/// The flow of a packet in its direction: what all its packets have in common.
+///
+/// Ports are read where [`flow_of`] reads them; fragments of two hosts are a flow without ports.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct FlowKey {
+    source: IpAddr,
+    destination: IpAddr,
+    protocol: u8,
+    /// Source, then destination, in network order.
+    ports: [u8; 4],
+}
+
+impl FlowKey {
+    /// The flow of an IP packet; `None` if it is none.
+    pub fn of(packet: &[u8]) -> Option<Self> {
+        if packet.first()? >> 4 == 4 {
+            let (ip, _) = Ipv4::split(packet).ok()?;
+            return Some(Self {
+                source: ip.source_address().into(),
+                destination: ip.destination_address().into(),
+                protocol: ip.protocol().0,
+                ports: ports_of_ipv4(ip, packet),
+            });
+        }
+        let (ip, payload) = Ipv6::split(packet).ok()?;
+        let Ipv6Fields { source_address, destination_address, next_header, .. } = ip.fields();
+        Some(Self {
+            source: source_address.into(),
+            destination: destination_address.into(),
+            protocol: next_header.0,
+            ports: ports(next_header, payload),
+        })
+    }
+
+    /// Its destination.
+    pub const fn destination(&self) -> IpAddr {
+        self.destination
+    }
 }
 
 /// A bijective mix whose upper half depends on all bits (SplitMix64, Steele, Lea, Flood 2014).
@@ -95,6 +143,29 @@ mod tests {
             assert_eq!(flow, flow_of(&octets(&[asked]), Framing::Ip), "without a link layer");
         }
         assert_eq!(ethernet(&[STATIONS, "0806", "0001080006040001"]), None);
+    }
+
+    #[test]
+    fn a_flow_in_one_direction_is_another_than_its_answers() {
+        for (asked, answered) in [(ASKED, ANSWERED), (ASKED6, ANSWERED6)] {
+            let [asked, answered] = [asked, answered].map(|ip| octets(&[ip]));
+            let key = FlowKey::of(&asked).unwrap();
+            assert_ne!(Some(key), FlowKey::of(&answered));
+            assert_eq!(Some(key), FlowKey::of(&[asked.clone(), vec![1; 9]].concat()));
+            let mut other = asked.clone();
+            let port = asked.len() - 5;
+            other[port] ^= 1;
+            assert_ne!(Some(key), FlowKey::of(&other), "another port");
+            for len in 0..asked.len() {
+                let _either = FlowKey::of(&asked[..len]);
+            }
+        }
+        // Only the first of two fragments has ports.
+        let first = "4500001c00012000401100 00c0000207c6336435 14b4003500080000";
+        let second = "4500001c00010001401100 00c0000207c6336435 ffffffffffffffff";
+        let [first, second] = [first, second].map(|ip| FlowKey::of(&octets(&[ip])));
+        assert!(first.is_some() && first == second);
+        assert_eq!(first.unwrap().destination(), IpAddr::from([198, 51, 100, 53]));
     }
 
     #[test]

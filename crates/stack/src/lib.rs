@@ -69,7 +69,7 @@ pub use bucket::Bucket;
 pub use counters::{Counter, Drops, Reason};
 pub use dhcp::DhcpLayer;
 pub use ethernet::EthernetLayer;
-pub use flow::flow_of;
+pub use flow::{FlowKey, flow_of};
 pub use gatewright_edge::Wake;
 pub use graph::{Exit, Graph, Swap};
 pub use groups::{GROUPS_MAX, Groups};

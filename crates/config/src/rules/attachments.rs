@@ -124,8 +124,8 @@ fn check_place(attach: &Attach, span: Span, findings: &mut Findings) {
         Handler::Drop { .. } => ("drop", false),
         Handler::Filter { .. } => ("filter", false),
         Handler::RateLimit { .. } => ("rate-limit", false),
-        // It stands for a key of a link, and stands where it must.
-        Handler::Host { .. } => return,
+        // They stand for keys of a link or a route, and stand where they must.
+        Handler::Host { .. } | Handler::NextHops { .. } => return,
     };
     let place = match (looks, attach.place) {
         (true, Place::Instead) => "`instead` of a layer: every packet would be swallowed",

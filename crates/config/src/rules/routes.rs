@@ -1,12 +1,15 @@
 //! Rules for routes.
 
 use super::{check_link, twice, unusable};
+use crate::balance::Balance;
 use crate::codes;
-use crate::model::{Config, Link, Located, Route};
+use crate::model::{Attach, Config, Handler, Link, Located, Place, Route, Side};
 use crate::shape::Findings;
 use crate::values::{Prefix, is_host_address, is_link_local};
 use crate::view::View;
 use gatewright_diagnostic::{Code, Diagnostic};
+use gatewright_stack::At;
+use gatewright_wire::EtherType;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -19,13 +22,19 @@ pub(super) fn check(
     let tables = root.tables("route");
     let places = tables.iter().filter_map(|table| Some((table.text("to")?.span.start, *table)));
     let tables: BTreeMap<_, _> = places.collect();
-    let Config { links, routes, .. } = config;
+    let Config { links, routes, balances, attachments, workers, .. } = config;
     for route in routes.iter_mut() {
         if let Some(link) = &route.link {
             check_link(link, names, findings);
         }
         let table = tables.get(&route.to.span.start);
-        if let Some(via) = route.via.clone() {
+        if table.is_some_and(|table| table.key("balance").is_some()) {
+            // Whether the balance is there is checked with those of proxies.
+            let named = route.balance.as_ref().map(|flow| &flow.balance.value);
+            let balance = balances.iter().find(|known| Some(&known.name.value) == named);
+            attachments.extend(balance.and_then(|it| next_hops(route, it, links, findings)));
+            check_workers(route, *workers, findings);
+        } else if let Some(via) = route.via.clone() {
             check_via(route, &via, links, findings);
         } else if table.is_none_or(|table| table.key("via").is_none()) {
             // A next hop that could not be read was reported.
@@ -39,6 +48,49 @@ pub(super) fn check(
             let message = format!("{} has two routes of metric {}", second.to.value, second.metric);
             twice(&codes::ROUTE_TWICE, (first.to.span, second.to.span), message, findings);
         }
+    }
+}
+
+/// Checks that a balance's relays are neighbours of the route on one link. The route leads to the first
+/// of them, and the handler gives each flow its own.
+fn next_hops(
+    route: &mut Route,
+    balance: &Balance,
+    links: &[Link],
+    findings: &mut Findings,
+) -> Option<Attach> {
+    let flow = route.balance.clone()?;
+    if route.via.is_some() {
+        return None;
+    }
+    for relay in &balance.relays {
+        let Located { value: address, span } = relay.address;
+        if address.port() != 0 {
+            let message = format!("{} is a next hop, and has no port", address.ip());
+            let finding = Diagnostic::error(&codes::PROXY_TARGET, span, message);
+            findings.add(finding.also(flow.balance.span, "the route to it"));
+        }
+        check_via(route, &Located { value: address.ip(), span }, links, findings);
+    }
+    let first = balance.relays.first()?;
+    route.via = Some(Located { value: first.address.ip(), span: first.address.span });
+    let ether = if first.address.is_ipv4() { EtherType::IPV4 } else { EtherType::IPV6 };
+    let handler = Handler::NextHops { to: route.to.value, balance: balance.clone(), flow };
+    Some(Attach {
+        handler,
+        at: Located { value: At::EtherType(ether), span: route.to.span },
+        side: Side::Transmit,
+        place: Place::Before,
+        link: route.link.clone(),
+    })
+}
+
+/// Checks that one worker has all flows of a route with a balance.
+fn check_workers(route: &Route, workers: u16, findings: &mut Findings) {
+    if let Some(flow) = route.balance.as_ref().filter(|_| workers > 1) {
+        let message = format!("{workers} data cores would share the flows to {}", route.to.value);
+        let finding = Diagnostic::error(&codes::BALANCE_SHARED, flow.balance.span, message);
+        findings.add(finding.help("leave `[planes] data_cores` out"));
     }
 }
 

@@ -38,7 +38,7 @@ static RELAY: Table = Table {
     doc: "A relay with its delay model: service times of a + c·b for b octets.",
     keys: &[
         required("address", Shape::Text(Form::Address), "Its address."),
-        required("port", PORT, "Its port."),
+        key("port", PORT, "Its port; a next hop has none."),
         required("fixed_ns", Shape::Number(1, FIXED_NS_MAX), "a, in nanoseconds."),
         key(
             "octet_ps",
@@ -65,19 +65,19 @@ static RELAY: Table = Table {
 pub(super) const FLOW_KEY: Key = key(
     "flow",
     Shape::Table(&FLOW),
-    "The flow that each connection or client is, for its balance.",
+    "The flow that each connection or client is, or each flow of a route, for its balance.",
 );
 
 static FLOW: Table = Table {
     name: "flow",
-    doc: "What a balance admits for each connection or client.",
+    doc: "What a balance admits for each connection, client or flow of a route.",
     keys: &[
         required("rate", Shape::Number(1, 1_000_000), "Packets a second."),
         required("octets", Shape::Number(1, 65_507), "Octets of payload of a packet."),
         required(
             "within_us",
             Shape::Number(1, 3_600_000_000),
-            "Microseconds in the relay that a packet may take.",
+            "Microseconds in the relay or next hop that a packet may take.",
         ),
         key(
             "share_pct",

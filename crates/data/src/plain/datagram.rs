@@ -2,7 +2,7 @@
 
 use super::{Plain, plain_enum, plain_struct, taken};
 use crate::report_forwarder::ReportForwarderSetup;
-use crate::udp_gateway::{MergeLimit, Series, UdpBalance, UdpGatewaySetup, UdpRelay, UdpTarget};
+use crate::udp_gateway::{FlowBalance, FlowRelay, MergeLimit, Series, UdpGatewaySetup, UdpTarget};
 use gatewright_delay::{FlowKind, LinearFit, NodeModel, PathPolicy, QueueModel, SetupTime};
 use gatewright_stack::{
     Form, FoundApplication, PacketOctets, RemoteDatagram, SocketOrder, builtin::CapturedPacket,
@@ -28,8 +28,8 @@ plain_enum!(MergeLimit { 0 => Octets(most), 1 => PathMtu });
 plain_enum!(Series { 0 => Plain, 1 => Merge(form, limit), 2 => Split });
 plain_struct!(UdpGatewaySetup { listen, target, series, clients_max });
 plain_enum!(UdpTarget { 0 => Server(server), 1 => Balance(balance) });
-plain_struct!(UdpBalance { policy, kind, flows_max, relays });
-plain_struct!(UdpRelay { address, model, hops });
+plain_struct!(FlowBalance { policy, kind, flows_max, relays });
+plain_struct!(FlowRelay { address, model, hops });
 plain_enum!(PathPolicy { 0 => LeastLoad, 1 => Weighted, 2 => MinHop });
 plain_struct!(FlowKind { rate, octets, bound_us, quantile });
 plain_struct!(NodeModel { queue, service, setup, variation, spread });
@@ -137,11 +137,11 @@ mod tests {
         let waking = Some(SetupTime { longest: 5e-5, time_constant: 0.1 });
         let queue = QueueModel::ProcessorSharing;
         let model = NodeModel { queue, service, setup: waking, variation: 0.4, spread: 1.3 };
-        let balance = UdpBalance {
+        let balance = FlowBalance {
             policy: PathPolicy::Weighted,
             kind: FlowKind { rate: 10.0, octets: 400.0, bound_us: 6000.0, quantile: 0.95 },
             flows_max: 100,
-            relays: vec![UdpRelay { address: peer, model, hops: 3 }; 2],
+            relays: vec![FlowRelay { address: peer, model, hops: 3 }; 2],
         };
         let balanced = UdpGatewaySetup { target: UdpTarget::Balance(balance), ..setup.clone() };
         let forwarder = ReportForwarderSetup { listen: peer, cse: peer };

@@ -28,6 +28,7 @@ plain_enum!(HandlerValue {
     5 => Kept(number),
     6 => Capture { which, to },
     7 => Host { part, to },
+    8 => NextHops { to, balance },
 });
 
 impl Plain for HandlerOrder {
@@ -138,11 +139,13 @@ impl<T: Plain> Plain for Result<T, DataError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::FlowBalance;
     use crate::{
         reopen::Reopen,
         setup::{DeviceSetup, WorkerLink},
         workers::LinkNow,
     };
+    use gatewright_delay::{FlowKind, PathPolicy};
     use gatewright_link::{LinkConfig, LinkState, OpenError};
     use gatewright_packet::{LinkAddress, LinkIndex};
     use gatewright_stack::{
@@ -174,6 +177,9 @@ mod tests {
         };
         let new = |value| HandlerOrder::New(AttachmentId(3), at, value);
         let rules = vec![Rule { which, verdict: Verdict::Drop }];
+        let kind = FlowKind { rate: 10.0, octets: 100.0, bound_us: 6000.0, quantile: 0.95 };
+        let balance =
+            FlowBalance { policy: PathPolicy::MinHop, kind, flows_max: 7, relays: Vec::new() };
         let orders = vec![
             HandlerOrder::Kept(AttachmentId(1)),
             new(HandlerValue::Count),
@@ -184,6 +190,7 @@ mod tests {
             new(HandlerValue::Kept(KeptHandler(5))),
             new(HandlerValue::Capture { which: matching, to: CaptureNumber(9) }),
             new(HandlerValue::Host { part: HostPart::Copy, to: link }),
+            new(HandlerValue::NextHops { to: subnet, balance }),
         ];
         let device = |name: &str| WorkerLink {
             name: name.to_owned(),

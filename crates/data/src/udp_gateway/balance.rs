@@ -1,5 +1,5 @@
-//! Clients of a UDP gateway as flows: each goes to the relay where it and those before it keep
-//! their bounds, or is refused.
+//! Clients of a UDP gateway, and flows of a route: each goes to the relay where it and those before it
+//! keep their bounds, or is refused.
 
 use gatewright_delay::{
     FlowAdmission, FlowId, FlowKind, FlowRefusal, NodeModel, PathPolicy, relay_paths,
@@ -13,7 +13,7 @@ pub enum UdpTarget {
     /// One server.
     Server(SocketAddr),
     /// Relays that share the clients.
-    Balance(UdpBalance),
+    Balance(FlowBalance),
 }
 
 impl UdpTarget {
@@ -33,23 +33,23 @@ impl From<SocketAddr> for UdpTarget {
     }
 }
 
-/// Relays that share the clients of a UDP gateway as flows of one kind.
+/// Relays that share flows of one kind: the clients of a UDP gateway, or what passes by a route.
 #[derive(Clone, Debug, PartialEq)]
-pub struct UdpBalance {
+pub struct FlowBalance {
     /// How the relay of a client is chosen.
     pub policy: PathPolicy,
-    /// What each client is admitted for.
+    /// What each flow is admitted for.
     pub kind: FlowKind,
     /// Maximum number of flows at once.
     pub flows_max: usize,
     /// The relays, all of one address family.
-    pub relays: Vec<UdpRelay>,
+    pub relays: Vec<FlowRelay>,
 }
 
-/// A relay of a [`UdpBalance`] with its delay model.
+/// A relay of a [`FlowBalance`] with its delay model.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct UdpRelay {
-    /// Its address.
+pub struct FlowRelay {
+    /// Its address; the port of a next hop has no meaning.
     pub address: SocketAddr,
     /// Its delay model.
     pub model: NodeModel,
@@ -57,10 +57,10 @@ pub struct UdpRelay {
     pub hops: u8,
 }
 
-/// Counts of the balance of a UDP gateway at one moment.
+/// Counts of a balance at one moment.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct UdpBalanceCounts {
-    /// Refused flows by the kind of reason; a client that is refused asks again with each datagram.
+pub struct FlowBalanceCounts {
+    /// Refused flows by the kind of reason; a flow that is refused asks again with each packet.
     pub refused: Vec<(&'static str, u64)>,
     /// Flows that each relay was given.
     pub admitted: Vec<u64>,
@@ -70,7 +70,7 @@ pub struct UdpBalanceCounts {
 
 /// The name of a counter of a balance, by its place: refusals by reason, then for each relay the
 /// flows that began and those that ended.
-pub(super) fn balance_item(place: usize) -> String {
+pub(crate) fn balance_item(place: usize) -> String {
     let reasons = FlowRefusal::NAMES.len();
     match (FlowRefusal::NAMES.get(place), place.saturating_sub(reasons)) {
         (Some(reason), _) => format!("refused-{reason}"),
@@ -80,13 +80,13 @@ pub(super) fn balance_item(place: usize) -> String {
 }
 
 /// The number of counters of a balance of so many relays.
-pub(super) const fn balance_items(relays: usize) -> usize {
+pub(crate) const fn balance_items(relays: usize) -> usize {
     FlowRefusal::NAMES.len() + 2 * relays
 }
 
-impl UdpBalanceCounts {
+impl FlowBalanceCounts {
     /// The counts of so many relays by the place of each.
-    pub(super) fn of(relays: usize, count: impl Fn(usize) -> u64) -> Self {
+    pub(crate) fn of(relays: usize, count: impl Fn(usize) -> u64) -> Self {
         let reasons = FlowRefusal::NAMES.len();
         let relay = |at: usize, which: usize| count(reasons + 2 * at + which);
         Self {
@@ -104,28 +104,28 @@ impl UdpBalanceCounts {
     }
 }
 
-/// The flow of a client, while it has one.
+/// An admitted flow.
 #[derive(Debug)]
-pub(super) struct ClientFlow {
+pub(crate) struct ClientFlow {
     id: FlowId,
     relay: usize,
 }
 
-/// Admits the clients of a UDP gateway to its relays.
-pub(super) struct ClientAdmission {
-    balance: UdpBalance,
+/// Admits the clients of a UDP gateway, or the flows of a route, to relays.
+pub(crate) struct ClientAdmission {
+    balance: FlowBalance,
     candidates: Vec<Vec<usize>>,
     admission: FlowAdmission,
     counters: Vec<Counter>,
     /// The refusal of all further flows, by its place among the reasons. All are of one kind, so it
-    /// holds until one ends: a refused client costs no computation.
+    /// holds until one ends: a refused one costs no computation.
     full: Option<usize>,
     /// No flow ends before this time.
     next_end: Duration,
 }
 
 impl ClientAdmission {
-    pub(super) fn new(balance: UdpBalance, counters: Vec<Counter>) -> Self {
+    pub(crate) fn new(balance: FlowBalance, counters: Vec<Counter>) -> Self {
         let hops: Vec<u8> = balance.relays.iter().map(|relay| relay.hops).collect();
         let models = balance.relays.iter().map(|relay| relay.model);
         Self {
@@ -139,28 +139,28 @@ impl ClientAdmission {
     }
 
     /// Whether one of the relays has this address.
-    pub(super) fn is_relay(&self, address: SocketAddr) -> bool {
+    pub(crate) fn is_relay(&self, address: SocketAddr) -> bool {
         self.balance.relays.iter().any(|relay| relay.address == address)
     }
 
     /// Whether flows may have ended by `now`.
-    pub(super) fn is_due(&self, now: Duration) -> bool {
+    pub(crate) fn is_due(&self, now: Duration) -> bool {
         now >= self.next_end
     }
 
     /// Sets when the next flow can end.
-    pub(super) const fn set_next_end(&mut self, next_end: Duration) {
+    pub(crate) const fn set_next_end(&mut self, next_end: Duration) {
         self.next_end = next_end;
     }
 
-    /// Admits a client whose flow ends at `until` if the client stays silent; `None` if it is
-    /// refused, which is counted.
-    pub(super) fn admit(&mut self, until: Duration) -> Option<(ClientFlow, SocketAddr)> {
+    /// Admits a flow that ends at `until` if it stays silent; `None` if it is refused, which is
+    /// counted.
+    pub(crate) fn admit(&mut self, until: Duration) -> Option<(ClientFlow, SocketAddr)> {
         if let Some(reason) = self.full {
             self.count(reason);
             return None;
         }
-        let UdpBalance { kind, policy, relays, .. } = &self.balance;
+        let FlowBalance { kind, policy, relays, .. } = &self.balance;
         let placed = self.admission.place(*kind, &self.candidates, *policy);
         let refusal = match placed {
             Ok(flow) => {
@@ -179,7 +179,7 @@ impl ClientAdmission {
     }
 
     /// Ends a flow.
-    pub(super) fn end(&mut self, flow: &ClientFlow) {
+    pub(crate) fn end(&mut self, flow: &ClientFlow) {
         if self.admission.release(flow.id).is_some() {
             self.full = None;
             self.count(FlowRefusal::NAMES.len() + 2 * flow.relay + 1);

@@ -196,6 +196,7 @@ fn status() -> StatusAnswer {
             counted: None,
             missed: None,
             kept: None,
+            balance: None,
         }],
         kernel: Some(KernelStatus { routes: 9, overruns: 2, ..KernelStatus::default() }),
         sojourn: sojourns(),

@@ -2,7 +2,7 @@
 
 use crate::{description::Description, exit::Exit, face::Face};
 use anyhow::Result;
-use gatewright_config::{Attach, Config, Handler, Link, fixed_keys_of};
+use gatewright_config::{Attach, Config, Link, fixed_keys_of};
 use gatewright_diagnostic::{Finding, SourceId, has_errors};
 use serde::Serialize;
 use std::fmt;
@@ -60,8 +60,8 @@ struct DescribedGateway {
 
 impl DescribedGateway {
     fn of(config: &Config, text: &str) -> Self {
-        // `host` of a link stands for a link and handlers that nobody wrote.
-        let is_written = |attach: &&Attach| !matches!(attach.handler, Handler::Host { .. });
+        // `host` of a link and `balance` of a route stand for handlers that nobody wrote.
+        let is_written = |attach: &&Attach| attach.handler.is_written();
         let attachments = config.attachments.iter().filter(is_written).count();
         Self {
             name: config.name.clone(),

@@ -15,9 +15,9 @@ pub use reassembly::reassembly;
 
 use gatewright_packet::{Batch, CHUNK_SIZE, CHUNK_SIZE_DATAGRAM, LinkAddress, LinkIndex, Pool};
 use gatewright_stack::{
-    Address, AddressState, Advertise, ApplicationSockets, Event, Graph, Host, Interface, Plan,
-    RunningApplication, SocketApplication, Sockets, Suite, SuiteLink, UdpSocket, VirtualLink, Wake,
-    assemble, flow_of,
+    Address, AddressState, Advertise, ApplicationSockets, Event, FlowKey, Graph, Host, Interface,
+    Plan, RunningApplication, SocketApplication, Sockets, Suite, SuiteLink, UdpSocket, VirtualLink,
+    Wake, assemble, flow_of,
 };
 use gatewright_wire::{Framing, MacAddress};
 use std::{
@@ -161,6 +161,7 @@ impl Links {
         // By this several workers would divide the frames.
         for framing in [Framing::Ethernet, Framing::Ip] {
             let _flow = flow_of(packet.octets(), framing);
+            let _key = framing.ip_packet(packet.octets()).and_then(FlowKey::of);
         }
         let mut batch = Batch::default();
         drop(batch.push(packet));

@@ -11,18 +11,18 @@ const RELAYS: [u16; 2] = [7000, 7001];
 const EACH: usize = 52;
 const KIND: FlowKind = FlowKind { rate: 10.0, octets: 100.0, bound_us: 6000.0, quantile: 0.95 };
 
-fn relays(policy: PathPolicy, relays: &[(u16, f64, u8)]) -> UdpBalance {
+fn relays(policy: PathPolicy, relays: &[(u16, f64, u8)]) -> FlowBalance {
     let relay = |&(port, service_ms, hops): &(u16, f64, u8)| {
         let intercept = service_ms / 1e3;
         let service = LinearFit { intercept, slope: 0.0, r_squared: 1.0, count: 4 };
         let queue = QueueModel::FirstInFirstOut;
-        UdpRelay {
+        FlowRelay {
             address: SocketAddr::from((SERVER.0, port)),
             model: NodeModel { queue, service, setup: None, variation: 1.0, spread: 1.0 },
             hops,
         }
     };
-    UdpBalance { policy, kind: KIND, flows_max: 1000, relays: relays.iter().map(relay).collect() }
+    FlowBalance { policy, kind: KIND, flows_max: 1000, relays: relays.iter().map(relay).collect() }
 }
 
 fn world(policy: PathPolicy, of: &[(u16, f64, u8)], clients_max: u16) -> World {
@@ -128,7 +128,7 @@ fn speeds_hops_and_the_table_s_room_decide_where_they_are_asked_for() {
     let mut fast = world(PathPolicy::Weighted, &of, CLIENTS_MAX);
     let [slow, quick] = shares(&fast.clients_send(&requests(1..=50)));
     assert!((39..=41).contains(&quick) && slow + quick == 50, "four fifths of 50: {quick}");
-    let narrow = UdpBalance { flows_max: 3, ..relays(PathPolicy::LeastLoad, &of) };
+    let narrow = FlowBalance { flows_max: 3, ..relays(PathPolicy::LeastLoad, &of) };
     let mut narrow = World::towards(UdpTarget::Balance(narrow), Series::Plain, CLIENTS_MAX);
     assert_eq!(narrow.clients_send(&requests(1..=5)).len(), 3);
     assert_eq!(refused(&narrow), [("full", 2)]);

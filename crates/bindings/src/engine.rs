@@ -4,6 +4,7 @@ use crate::observing::{Latest, Observing};
 use crate::outgoing::Sender;
 use crate::queue_set::QueueSet;
 use crate::quota::Quotas;
+use crate::turns::Turns;
 use core::future::Future;
 use core::time::Duration;
 use gatewright_onem2m::audit::Audit;
@@ -39,6 +40,8 @@ pub struct Engine {
     sender: Mutex<Option<Arc<Sender>>>,
     /// Request limits of its peers.
     quotas: Arc<Quotas>,
+    /// Turns of its peers.
+    turns: Arc<Turns>,
 }
 
 #[derive(Debug)]
@@ -145,12 +148,18 @@ impl Engine {
             lost: Mutex::new(None),
             sender: Mutex::new(None),
             quotas,
+            turns: Arc::default(),
         })
     }
 
     /// Request limits of its peers.
     pub(crate) const fn quotas(&self) -> &Arc<Quotas> {
         &self.quotas
+    }
+
+    /// Turns of its peers.
+    pub(crate) const fn turns(&self) -> &Arc<Turns> {
+        &self.turns
     }
 
     /// Applies other settings.

@@ -32,6 +32,7 @@ mod reach;
 pub mod services;
 pub mod tasks;
 pub mod tls;
+mod turns;
 mod ws;
 
 pub use engine::Engine;

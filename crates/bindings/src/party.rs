@@ -17,8 +17,8 @@ impl Answers for Engine {
                 return refusal;
             }
         };
-        // Counted as open until it is answered.
-        let _ticket = ticket;
+        // It is counted as open until it is answered.
+        self.turns().take(&ticket.who, ticket.octets).await;
         let (id, release) = (request.id.clone(), request.release);
         self.receive(request).await.unwrap_or_else(|| {
             let refusal = Refusal::new(Status::InternalServerError, "this CSE is stopping");

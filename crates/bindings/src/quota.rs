@@ -72,7 +72,7 @@ struct State {
 
 /// The peer that a request is counted for.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-enum QuotaPeer {
+pub(crate) enum QuotaPeer {
     Address(IpAddr),
     Originator(Arc<str>),
 }
@@ -102,8 +102,8 @@ pub(crate) struct Arriving {
 #[derive(Debug)]
 pub(crate) struct Ticket {
     quotas: Arc<Quotas>,
-    who: QuotaPeer,
-    octets: u64,
+    pub(crate) who: QuotaPeer,
+    pub(crate) octets: u64,
 }
 
 /// Why a request is refused, and when to retry.

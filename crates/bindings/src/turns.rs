@@ -151,15 +151,13 @@ mod tests {
     /// Large contents count more, and one that is larger than a burst goes alone.
     #[tokio::test]
     async fn large_contents_are_charged_more() {
-        let turns = Arc::<Turns>::default();
-        let mut round = turns.lock();
+        let mut round = Round::default();
         assert!(round.take(&peer("a"), 10).is_none());
         let second = round.take(&peer("a"), 10).expect("20 are more than a burst");
         let third = round.take(&peer("a"), 1).expect("it stands behind the one before");
         assert!(round.take(&peer("b"), 100).is_none());
         assert!(!round.begin(), "both fit the next round");
         assert_eq!(round.peers.len(), 1, "b has nothing more");
-        drop(round);
         second.await.unwrap();
         third.await.unwrap();
     }
@@ -167,17 +165,14 @@ mod tests {
     /// Requests whose connections have ended take no turn, and peers without any are forgotten.
     #[tokio::test]
     async fn who_has_gone_takes_no_turn() {
-        let turns = Arc::<Turns>::default();
-        let mut round = turns.lock();
+        let mut round = Round::default();
         assert!(round.take(&peer("a"), BURST).is_none());
         for _ in 0..100 {
             drop(round.take(&peer("a"), 1));
         }
         let stays = round.take(&peer("a"), 1).unwrap();
         assert!(!round.begin());
-        drop(round);
         stays.await.unwrap();
-        let mut round = turns.lock();
         assert!(!round.begin());
         assert!(round.peers.is_empty());
     }

@@ -50,6 +50,7 @@ pub mod limits;
 pub mod mqtt;
 mod name_hash;
 mod paged;
+mod places;
 mod prefix;
 pub mod primitive;
 mod record_block;

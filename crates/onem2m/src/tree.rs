@@ -10,12 +10,13 @@ use crate::dense::DenseMap;
 use crate::labels::LabelIndex;
 use crate::name_hash::NameKey;
 use crate::paged::{InstanceRecord, PagedInstances};
+use crate::places::Places;
 use crate::resource::{Family, Resource};
 use crate::resource_type::ResourceType;
 use crate::stored::Damage;
 use crate::time::Timestamp;
 use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// Octets of most paths: room that need not grow.
@@ -24,6 +25,12 @@ const PATH_OCTETS: usize = 64;
 /// A place in the slab.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Slot(usize);
+
+impl Slot {
+    pub(crate) const fn index(self) -> usize {
+        self.0
+    }
+}
 
 /// Octets of a resident instance beside its text: itself, and its entries in the indices.
 const RESIDENT_OCTETS: usize = 400;
@@ -57,17 +64,12 @@ pub enum RowChange {
 #[derive(Debug)]
 pub(crate) struct Tree {
     slots: Vec<Option<Resource>>,
-    /// Places that the resource of each slot takes up.
-    places: Vec<u32>,
     free: Vec<Slot>,
     /// By identifier, all but instances: theirs tells their number, and they come and go fastest.
     by_id: HashMap<Arc<str>, Slot>,
     by_seq: DenseMap<u64, Slot>,
     by_label: LabelIndex,
-    /// Places taken up in each branch: a child of the root with everything below it.
-    branches: BTreeMap<u64, usize>,
-    /// Places taken up in the whole tree.
-    taken: usize,
+    places: Places,
     /// Resources other than the root by the time they expire.
     expiry: DenseMap<(Timestamp, u64), ()>,
     /// remoteCSE resources by CSE-ID.
@@ -88,13 +90,11 @@ impl Tree {
     pub(crate) fn new() -> Self {
         Self {
             slots: Vec::new(),
-            places: Vec::new(),
             free: Vec::new(),
             by_id: HashMap::new(),
             by_seq: DenseMap::default(),
             by_label: LabelIndex::default(),
-            branches: BTreeMap::new(),
-            taken: 0,
+            places: Places::default(),
             expiry: DenseMap::default(),
             by_cse: HashMap::new(),
             root: None,
@@ -111,7 +111,7 @@ impl Tree {
 
     /// Places taken up ([`Resource::places`]); an instance that is paged out takes up one.
     pub(crate) const fn places(&self) -> usize {
-        self.taken
+        self.places.all()
     }
 
     /// Instances that are paged out.
@@ -153,14 +153,9 @@ impl Tree {
         let after = resident_octets(resource);
         self.resident_octets = (self.resident_octets + after).saturating_sub(before);
         self.by_label.add(resource);
-        let places = resource.places();
-        let (parent, seq) = (resource.parent, resource.seq);
-        let before = self.give_up(slot);
-        self.take_up(slot, places);
-        if let Some(branch) = parent.and_then(|parent| self.branch(parent, seq)) {
-            self.leave_branch(branch, before);
-            self.join_branch(branch, places);
-        }
+        let (places, parent, seq) = (resource.places(), resource.parent, resource.seq);
+        let branch = parent.and_then(|parent| self.branch(parent, seq));
+        self.places.set(slot, branch, places);
     }
 
     pub(crate) fn by_id(&self, id: &str) -> Option<Slot> {
@@ -372,11 +367,8 @@ impl Tree {
         }
         self.by_label.add(&resource);
         self.resident_octets += resident_octets(&resource);
-        let places = resource.places();
-        self.take_up(slot, places);
-        if let Some(branch) = parent.and_then(|parent| self.branch(parent, seq)) {
-            self.join_branch(branch, places);
-        }
+        let branch = parent.and_then(|parent| self.branch(parent, seq));
+        self.places.set(slot, branch, resource.places());
         match parent.and_then(|parent| self.get_mut(parent)) {
             Some(parent) => parent.adopt(&resource, slot),
             None if resource.resource_type == ResourceType::CseBase => self.root = Some(slot),
@@ -397,10 +389,8 @@ impl Tree {
         self.by_seq.remove(resource.seq);
         self.by_label.remove(&resource);
         self.resident_octets = self.resident_octets.saturating_sub(resident_octets(&resource));
-        let places = self.give_up(slot);
-        if let Some(branch) = resource.parent.and_then(|it| self.branch(it, resource.seq)) {
-            self.leave_branch(branch, places);
-        }
+        let branch = resource.parent.and_then(|it| self.branch(it, resource.seq));
+        self.places.set(slot, branch, 0);
         self.expiry.remove((resource.expires, resource.seq));
         if let (ResourceType::RemoteCse, Some(cse)) = (resource.resource_type, resource.text("csi"))
         {
@@ -411,38 +401,6 @@ impl Tree {
         }
         self.free.push(slot);
         Some(resource)
-    }
-
-    fn join_branch(&mut self, branch: u64, places: usize) {
-        *self.branches.entry(branch).or_default() += places;
-    }
-
-    fn leave_branch(&mut self, branch: u64, places: usize) {
-        if let Some(count) = self.branches.get_mut(&branch) {
-            *count = count.saturating_sub(places);
-            if *count == 0 {
-                self.branches.remove(&branch);
-            }
-        }
-    }
-
-    /// Notes the places that the resource of a slot takes up.
-    fn take_up(&mut self, slot: Slot, places: usize) {
-        if self.places.len() <= slot.0 {
-            self.places.resize(slot.0 + 1, 0);
-        }
-        if let Some(place) = self.places.get_mut(slot.0) {
-            *place = u32::try_from(places).unwrap_or(u32::MAX);
-        }
-        self.taken += places;
-    }
-
-    /// Notes that the resource of a slot takes up none; returns how many it did.
-    fn give_up(&mut self, slot: Slot) -> usize {
-        let places = self.places.get_mut(slot.0).map_or(0, core::mem::take);
-        let places = usize::try_from(places).unwrap_or(usize::MAX);
-        self.taken = self.taken.saturating_sub(places);
-        places
     }
 
     /// Moves the time a resource expires.
@@ -460,7 +418,7 @@ impl Tree {
     pub(crate) fn branch_places(&self, parent: Slot) -> usize {
         let above = self.get(parent).and_then(|it| Some((it.parent?, it.seq)));
         let branch = above.and_then(|(above, seq)| self.branch(above, seq));
-        branch.and_then(|branch| self.branches.get(&branch)).copied().unwrap_or(0)
+        branch.map_or(0, |branch| self.places.of_branch(branch))
     }
 
     /// The branch of the resource `seq` below `parent`, by the number of its first resource.
@@ -564,12 +522,8 @@ impl Tree {
             family.restore(records);
         });
         self.paged += records.len();
-        self.taken += records.len();
-        if let Some(last) = records.last()
-            && let Some(branch) = self.branch(container, last.seq)
-        {
-            self.join_branch(branch, records.len());
-        }
+        let branch = records.last().and_then(|last| self.branch(container, last.seq));
+        self.places.take_up(branch, records.len());
     }
 
     /// Removes a contentInstance from memory except for its record. Its row must be stored, and it
@@ -591,11 +545,9 @@ impl Tree {
             family.paged.get_or_insert_default().insert(&record);
         });
         self.paged += 1;
-        let before = self.give_up(slot);
-        self.taken += 1;
-        if let Some(branch) = self.branch(container, instance.seq) {
-            self.leave_branch(branch, before.saturating_sub(1));
-        }
+        let branch = self.branch(container, instance.seq);
+        self.places.set(slot, branch, 0);
+        self.places.take_up(branch, 1);
         true
     }
 
@@ -617,12 +569,9 @@ impl Tree {
         self.by_seq.insert(seq, slot);
         self.expiry.insert((instance.expires, seq), ());
         self.resident_octets += resident_octets(&instance);
-        let places = instance.places();
-        self.take_up(slot, places);
-        self.taken = self.taken.saturating_sub(1);
-        if let Some(branch) = self.branch(container, seq) {
-            self.join_branch(branch, places - 1);
-        }
+        let branch = self.branch(container, seq);
+        self.places.give_up(branch, 1);
+        self.places.set(slot, branch, instance.places());
         if let Some(container) = self.get_mut(container) {
             instance.parent_id = Arc::clone(&container.id);
             if let Some(family) = &mut container.family {
@@ -644,10 +593,7 @@ impl Tree {
         });
         let record = record?;
         self.paged -= 1;
-        self.taken = self.taken.saturating_sub(1);
-        if let Some(branch) = self.branch(container, seq) {
-            self.leave_branch(branch, 1);
-        }
+        self.places.give_up(self.branch(container, seq), 1);
         Some(record)
     }
 
@@ -657,10 +603,7 @@ impl Tree {
             return;
         }
         self.paged += 1;
-        self.taken += 1;
-        if let Some(branch) = self.branch(container, record.seq) {
-            self.join_branch(branch, 1);
-        }
+        self.places.take_up(self.branch(container, record.seq), 1);
         if let Some(container) = self.get_mut(container) {
             container.family.get_or_insert_default();
         }

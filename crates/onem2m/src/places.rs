@@ -1,0 +1,62 @@
+//! Places that resources take up: of the whole tree, and of the branch in which they are.
+
+use crate::tree::Slot;
+use std::collections::BTreeMap;
+
+/// Places taken up. A branch is a child of the root with everything below it, by the number of that
+/// child; the root is in none.
+#[derive(Debug, Default)]
+pub(crate) struct Places {
+    /// By slot.
+    of_slots: Vec<u32>,
+    of_branches: BTreeMap<u64, usize>,
+    all: usize,
+}
+
+impl Places {
+    /// Places of the whole tree.
+    pub(crate) const fn all(&self) -> usize {
+        self.all
+    }
+
+    /// Places of a branch.
+    pub(crate) fn of_branch(&self, branch: u64) -> usize {
+        self.of_branches.get(&branch).copied().unwrap_or(0)
+    }
+
+    /// Sets the places of the resource in a slot: of none with 0.
+    pub(crate) fn set(&mut self, slot: Slot, branch: Option<u64>, places: usize) {
+        let at = slot.index();
+        if self.of_slots.len() <= at {
+            self.of_slots.resize(at + 1, 0);
+        }
+        let Some(of_slot) = self.of_slots.get_mut(at) else { return };
+        let places = u32::try_from(places).unwrap_or(u32::MAX);
+        let before = core::mem::replace(of_slot, places);
+        let count = |places: u32| usize::try_from(places).unwrap_or(usize::MAX);
+        self.give_up(branch, count(before));
+        self.take_up(branch, count(places));
+    }
+
+    /// Adds places of resources that are in no slot.
+    pub(crate) fn take_up(&mut self, branch: Option<u64>, places: usize) {
+        self.all += places;
+        if let Some(branch) = branch
+            && places > 0
+        {
+            *self.of_branches.entry(branch).or_default() += places;
+        }
+    }
+
+    /// Takes such places away.
+    pub(crate) fn give_up(&mut self, branch: Option<u64>, places: usize) {
+        self.all = self.all.saturating_sub(places);
+        let Some(branch) = branch else { return };
+        if let Some(there) = self.of_branches.get_mut(&branch) {
+            *there = there.saturating_sub(places);
+            if *there == 0 {
+                self.of_branches.remove(&branch);
+            }
+        }
+    }
+}

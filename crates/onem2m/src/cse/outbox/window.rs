@@ -107,9 +107,9 @@ mod tests {
             let (since, until) = pending.pop_front().unwrap();
             now = until;
             if number > answers / 2 {
-                longest = longest.max(now - since);
+                longest = longest.max(now.saturating_sub(since));
             }
-            let is_late = times.note(now - since);
+            let is_late = times.note(now.saturating_sub(since));
             window.note(is_late, (number, sent), RANGE);
         }
         (window.size(RANGE), longest)

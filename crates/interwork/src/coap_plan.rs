@@ -11,7 +11,8 @@ mod octets;
 
 use crate::device::Device;
 use crate::instance::{Instances, ReportArrival, ReportIdentity};
-use crate::plan::{PlanPiece, PrimitivePlan, ReportPlan, float, sfloat, time};
+use crate::plan::{PlanPiece, PrimitivePlan, ReportPlan};
+use crate::plan::{code, flags, float, meaning, push_code, push_flags, sfloat, time};
 use crate::template::{push_decimal, push_number, push_time};
 use content::{ContentPiece, pieces};
 use gatewright_onem2m::coap::primitive::{option, write_request};
@@ -39,6 +40,10 @@ const OPTIONS_MAX: usize = 640;
 /// Octets of a report before its observations' list: what differs when it is repeated in another
 /// association is in them ([`ReportRecord::measured`](gatewright_health::manager::ReportRecord)).
 const MEASURED_AT: usize = 26;
+/// Where a report says which kind of event report it is, and a confirmed one's word for it
+/// (ISO/IEEE 11073-20601, roiv-cmip-confirmed-event-report).
+const CHOICE_AT: usize = 8;
+const CONFIRMED: [u8; 2] = [1, 1];
 /// Digits of the largest number of 64 bits.
 const DIGITS_MAX: usize = 20;
 /// Octets of a report's identity in a name: two numbers.
@@ -107,6 +112,16 @@ impl CoapPlan {
         Some(self.last_time).filter(|time| *time > 0)
     }
 
+    /// Whether devices wait for an answer to such reports.
+    pub fn is_confirmed(&self) -> bool {
+        let choice = CHOICE_AT..CHOICE_AT + CONFIRMED.len();
+        self.fixed.iter().any(|(at, octets)| {
+            let from = choice.start.checked_sub(*at);
+            let octets = from.and_then(|from| octets.get(from..));
+            octets.is_some_and(|octets| octets.starts_with(&CONFIRMED))
+        })
+    }
+
     /// Number of requests that a report becomes.
     pub const fn requests(&self) -> usize {
         self.requests.len()
@@ -140,8 +155,9 @@ impl CoapPlan {
             && self.fixed.iter().all(is_there)
             && self.requests.iter().flat_map(|it| &it.content).all(|piece| match *piece {
                 ContentPiece::Sfloat(at) => sfloat(report, at).is_some(),
-                ContentPiece::Float(at) => float(report, at).is_some(),
+                ContentPiece::Float(at) | ContentPiece::Period(at) => float(report, at).is_some(),
                 ContentPiece::AbsoluteTime(at) => time(report, at).is_some(),
+                ContentPiece::Meaning(place) => meaning(report, place).is_some(),
                 _ => true,
             })
     }
@@ -285,6 +301,10 @@ impl CoapWriter {
                         content::close_text(plan.serialisation, message);
                     }
                     ContentPiece::Received => put_text(plan, message, received),
+                    ContentPiece::Period(_) => {
+                        push_value(text, piece, report);
+                        content::put_decimal(plan.serialisation, message, text);
+                    }
                     _ => {
                         push_value(text, piece, report);
                         put_text(plan, message, text.trim_matches('"'));
@@ -308,16 +328,27 @@ fn put_text(plan: &CoapPlan, message: &mut Vec<u8>, text: &str) {
 fn push_value(text: &mut String, piece: &ContentPiece, report: &[u8]) {
     let decimal = match *piece {
         ContentPiece::Sfloat(at) => sfloat(report, at),
-        ContentPiece::Float(at) => float(report, at),
+        ContentPiece::Float(at) | ContentPiece::Period(at) => float(report, at),
+        _ => None,
+    };
+    if let Some(decimal) = decimal {
+        return push_decimal(text, decimal);
+    }
+    match *piece {
         ContentPiece::AbsoluteTime(at) => {
             if let Some(time) = time(report, at) {
                 push_time(text, time);
             }
-            None
         }
-        _ => None,
-    };
-    if let Some(decimal) = decimal {
-        push_decimal(text, decimal);
+        ContentPiece::Code(place) => {
+            if let Some(code) = code(report, place) {
+                push_code(text, code);
+            }
+        }
+        ContentPiece::Meaning(place) => text.push_str(meaning(report, place).unwrap_or_default()),
+        ContentPiece::Bits(count, at) => {
+            push_flags(text, count, flags(report, count, at).unwrap_or_default());
+        }
+        _ => {}
     }
 }

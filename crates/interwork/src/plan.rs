@@ -12,7 +12,9 @@ use crate::instance::{Instances, ReportArrival};
 use crate::mapping::{Mapping, ValueSource};
 use crate::template::{TemplatePiece, is_there, push_decimal, push_number, push_time};
 use gatewright_health::apdu::Apdu;
-use gatewright_health::code::{AttributeId, DataRequestId, Handle, InvokeId, attribute, event};
+use gatewright_health::code::{
+    AttributeId, DataRequestId, Handle, InvokeId, Type, attribute, event,
+};
 use gatewright_health::configuration::Configuration;
 use gatewright_health::convert::{Observation, observe};
 use gatewright_health::data::{DataApdu, DataMessage, EventReport};
@@ -30,6 +32,10 @@ const HEAD: usize = 30;
 const OBSERVATION_HEAD: usize = 4;
 /// What changes in the head of any report: invoke-id, event time, number of the scan.
 const HEAD_GAPS: [(usize, usize); 3] = [(6, 2), (14, 4), (24, 2)];
+/// Octets of a FLOAT.
+const FLOAT_OCTETS: usize = 4;
+/// Octets of the longest name of a code that a plan writes.
+pub(crate) const MEANING_MAX: usize = 64;
 /// A calendar time that is a date, for the report that a plan is compiled from.
 const ANY_TIME: [u8; 8] = [0x20, 0x09, 0x06, 0x12, 0x12, 0x10, 0, 0];
 
@@ -78,6 +84,37 @@ pub(crate) enum PlanPiece {
     Float(usize),
     /// A calendar time, in quotes, from the octets at this offset.
     AbsoluteTime(usize),
+    /// A code, in quotes, from the number at this offset.
+    Code(CodePlace),
+    /// The name of that code, in quotes.
+    Meaning(CodePlace),
+    /// So many flags, in quotes, from this offset.
+    Bits(FlagCount, usize),
+    /// A duration, a bare number, from the FLOAT at this offset.
+    Period(usize),
+}
+
+/// Where a report has a code, and the partition of the nomenclature that it is from.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct CodePlace {
+    pub(crate) at: usize,
+    pub(crate) partition: u16,
+}
+
+/// Number of flags of a value (BITS-16, BITS-32).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum FlagCount {
+    Sixteen,
+    ThirtyTwo,
+}
+
+impl FlagCount {
+    pub(crate) const fn octets(self) -> usize {
+        match self {
+            Self::Sixteen => 2,
+            Self::ThirtyTwo => 4,
+        }
+    }
 }
 
 /// Gaps of one observation.
@@ -85,6 +122,8 @@ pub(crate) enum PlanPiece {
 struct Gaps {
     value: Option<PlanGap>,
     time: Option<usize>,
+    /// The FLOAT with the duration.
+    period: Option<usize>,
     /// Octets behind the mapped ones: where they begin, and how many.
     skipped: (usize, usize),
 }
@@ -94,6 +133,19 @@ struct Gaps {
 enum PlanGap {
     Sfloat(usize),
     Float(usize),
+    Code(CodePlace),
+    Bits(FlagCount, usize),
+}
+
+impl PlanGap {
+    /// Where it is, and how many octets it has.
+    const fn range(self) -> (usize, usize) {
+        match self {
+            Self::Sfloat(at) | Self::Code(CodePlace { at, .. }) => (at, 2),
+            Self::Float(at) => (at, FLOAT_OCTETS),
+            Self::Bits(count, at) => (at, count.octets()),
+        }
+    }
 }
 
 impl ReportPlan {
@@ -101,7 +153,7 @@ impl ReportPlan {
     /// `release` is the release version indicator of the primitives.
     ///
     /// `None` if such reports have to go the general way: an object that is unknown or named twice,
-    /// a value that is neither SFLOAT nor FLOAT, or more than the bounds of a plan.
+    /// a value that is neither a decimal, a code nor flags, or more than the bounds of a plan.
     pub fn new(
         mapping: &Mapping,
         device: &Device,
@@ -131,20 +183,20 @@ impl ReportPlan {
         };
         let Ok(Report::Scan(scan)) = event.report() else { return None };
         let fixed = |observation: RawObservation<'_>| match observation.values {
-            RawValues::Fixed(fixed) => Some((fixed.handle, fixed.octets.len())),
+            RawValues::Fixed(fixed) => Some((fixed.handle, fixed.octets.to_vec())),
             RawValues::Variable(_) | RawValues::Grouped(_) => None,
         };
         let observations: Vec<_> = scan.observations().map(fixed).collect::<Option<_>>()?;
-        let (handles, widths): (Vec<_>, Vec<_>) = observations.into_iter().unzip();
+        let (handles, samples): (Vec<_>, Vec<_>) = observations.into_iter().unzip();
         let layout = (handles.as_slice(), confirmation);
-        Self::planned((mapping, device, configuration), layout, &widths, release)
+        Self::planned((mapping, device, configuration), layout, &samples, release)
     }
 
-    /// The plan for observations of these widths, or of what is mapped.
+    /// The plan for observations like these samples, or of what is mapped.
     fn planned(
         (mapping, device, configuration): (&Mapping, &Device, &Configuration),
         (handles, confirmation): (&[Handle], Confirmation),
-        widths: &[usize],
+        samples: &[Vec<u8>],
         release: &str,
     ) -> Option<Self> {
         let is_twice = |(at, it): (usize, &Handle)| handles.iter().skip(at + 1).any(|by| by == it);
@@ -154,18 +206,20 @@ impl ReportPlan {
         {
             return None;
         }
-        let (values, gaps) = layout(configuration, handles, widths)?;
+        let (values, gaps) = layout(configuration, handles, samples)?;
         let expected = encoded(handles, &values, confirmation)?;
         let mut fixed = vec![u8::MAX; expected.len()];
         HEAD_GAPS.into_iter().try_for_each(|gap| open(&mut fixed, gap))?;
-        for Gaps { value, time, skipped } in &gaps {
+        for Gaps { value, time, period, skipped } in &gaps {
             open(&mut fixed, *skipped)?;
             match value {
-                Some(PlanGap::Sfloat(at)) => open(&mut fixed, (*at, 2))?,
-                Some(PlanGap::Float(at)) => open(&mut fixed, (*at, 4))?,
+                // Instances of a code without a name have a member less.
+                Some(PlanGap::Code(place)) if code(&expected, *place)?.name().is_none() => {}
+                Some(gap) => open(&mut fixed, gap.range())?,
                 None => return None,
             }
             time.map_or(Some(()), |at| open(&mut fixed, (at, ANY_TIME.len())))?;
+            period.map_or(Some(()), |at| open(&mut fixed, (at, FLOAT_OCTETS)))?;
         }
         let primitives = written(mapping, device, configuration, &expected, &gaps, release)?;
         Some(Self { expected, fixed, primitives })
@@ -212,33 +266,44 @@ impl ReportPlan {
             && pairs.map(differs).fold(0, |all, one| all | one) == 0
             && self.primitives.iter().flat_map(|it| &it.content).all(|piece| match *piece {
                 PlanPiece::Sfloat(at) => sfloat(report, at).is_some(),
-                PlanPiece::Float(at) => float(report, at).is_some(),
+                PlanPiece::Float(at) | PlanPiece::Period(at) => float(report, at).is_some(),
                 PlanPiece::AbsoluteTime(at) => time(report, at).is_some(),
+                PlanPiece::Code(place) => code(report, place).is_some(),
+                PlanPiece::Meaning(place) => meaning(report, place).is_some(),
+                PlanPiece::Bits(count, at) => flags(report, count, at).is_some(),
                 PlanPiece::Text(_) | PlanPiece::Report | PlanPiece::Received => true,
             })
     }
 }
 
-/// Octets of each observation, with any values, and where its gaps are in the report.
+/// Octets of each observation, with the codes of a sample and any other values, and where its gaps are
+/// in the report.
 fn layout(
     configuration: &Configuration,
     handles: &[Handle],
-    widths: &[usize],
+    samples: &[Vec<u8>],
 ) -> Option<(Vec<Vec<u8>>, Vec<Gaps>)> {
     let (mut values, mut gaps) = (Vec::new(), Vec::new());
     let mut at = HEAD;
     for (nth, handle) in handles.iter().enumerate() {
         at += OBSERVATION_HEAD;
         let (mut octets, mut found) = (Vec::new(), Gaps::default());
-        for entry in &configuration.object(*handle)?.map {
-            let place = at + octets.len();
-            let any = place_of(entry.attribute, place, &mut found)?;
-            if any.len() != usize::from(entry.length) {
-                return None;
+        let (object, sample) = (configuration.object(*handle)?, samples.get(nth));
+        for entry in &object.map {
+            let length = usize::from(entry.length);
+            let place = Place { at: at + octets.len(), partition: object.kind.partition };
+            let width = place_of(entry.attribute, place, &mut found)?;
+            let from = octets.len();
+            match entry.attribute {
+                _ if width != length => return None,
+                attribute::TIMESTAMP_ABSOLUTE => octets.extend_from_slice(&ANY_TIME),
+                attribute::ENUMERATION_OID if let Some(sample) = sample => {
+                    octets.extend_from_slice(sample.get(from..from + length)?);
+                }
+                _ => octets.resize(from + length, 0),
             }
-            octets.extend_from_slice(any);
         }
-        let more = widths.get(nth).map_or(Some(0), |width| width.checked_sub(octets.len()))?;
+        let more = sample.map_or(Some(0), |sample| sample.len().checked_sub(octets.len()))?;
         found.skipped = (at + octets.len(), more);
         octets.resize(octets.len() + more, 0);
         at += octets.len();
@@ -248,23 +313,32 @@ fn layout(
     (at <= REPORT_MAX).then_some((values, gaps))
 }
 
-/// Notes the gap of an attribute, and returns octets for it; `None` if a plan cannot have it.
-fn place_of(id: AttributeId, place: usize, found: &mut Gaps) -> Option<&'static [u8]> {
-    match id {
-        attribute::NUMERIC_BASIC if found.value.is_none() => {
-            found.value = Some(PlanGap::Sfloat(place));
-            Some(&[0; 2])
-        }
-        attribute::NUMERIC_SIMPLE if found.value.is_none() => {
-            found.value = Some(PlanGap::Float(place));
-            Some(&[0; 4])
-        }
+/// Where an attribute is, and the partition of its object.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    at: usize,
+    partition: u16,
+}
+
+/// Notes the gap of an attribute, and returns its octets' number; `None` if a plan cannot have it.
+fn place_of(id: AttributeId, Place { at, partition }: Place, found: &mut Gaps) -> Option<usize> {
+    let gap = match id {
+        attribute::NUMERIC_BASIC => PlanGap::Sfloat(at),
+        attribute::NUMERIC_SIMPLE => PlanGap::Float(at),
+        attribute::ENUMERATION_OID => PlanGap::Code(CodePlace { at, partition }),
+        attribute::ENUMERATION_BITS16 => PlanGap::Bits(FlagCount::Sixteen, at),
+        attribute::ENUMERATION_BITS32 => PlanGap::Bits(FlagCount::ThirtyTwo, at),
         attribute::TIMESTAMP_ABSOLUTE if found.time.is_none() => {
-            found.time = Some(place);
-            Some(&ANY_TIME)
+            found.time = Some(at);
+            return Some(ANY_TIME.len());
         }
-        _ => None,
-    }
+        attribute::ACTIVE_PERIOD if found.period.is_none() => {
+            found.period = Some(at);
+            return Some(FLOAT_OCTETS);
+        }
+        _ => return None,
+    };
+    found.value.replace(gap).is_none().then_some(gap.range().1)
 }
 
 /// The report with these observations.
@@ -343,12 +417,21 @@ fn primitive(
             TemplatePiece::Hole(_, source) if !is_there(*source, observation) => {}
             TemplatePiece::Hole(key, source) => {
                 text.push_str(key);
-                let gap = match (source, gaps.value, gaps.time) {
-                    (ValueSource::Value, Some(PlanGap::Sfloat(at)), _) => PlanPiece::Sfloat(at),
-                    (ValueSource::Value, Some(PlanGap::Float(at)), _) => PlanPiece::Float(at),
-                    (ValueSource::DeviceTime, _, Some(at)) => PlanPiece::AbsoluteTime(at),
-                    (ValueSource::Received, ..) => PlanPiece::Received,
-                    (ValueSource::Report, ..) => PlanPiece::Report,
+                let gap = match source {
+                    ValueSource::Value => match gaps.value? {
+                        PlanGap::Sfloat(at) => PlanPiece::Sfloat(at),
+                        PlanGap::Float(at) => PlanPiece::Float(at),
+                        PlanGap::Code(place) => PlanPiece::Code(place),
+                        PlanGap::Bits(count, at) => PlanPiece::Bits(count, at),
+                    },
+                    ValueSource::Meaning => match gaps.value? {
+                        PlanGap::Code(place) => PlanPiece::Meaning(place),
+                        _ => return None,
+                    },
+                    ValueSource::DeviceTime => PlanPiece::AbsoluteTime(gaps.time?),
+                    ValueSource::Period => PlanPiece::Period(gaps.period?),
+                    ValueSource::Received => PlanPiece::Received,
+                    ValueSource::Report => PlanPiece::Report,
                     _ => return None,
                 };
                 take(&mut pieces, &mut text, gap);
@@ -390,6 +473,22 @@ fn write(
         PlanPiece::Sfloat(at) => push_value(text, sfloat(report, at)?),
         PlanPiece::Float(at) => push_value(text, float(report, at)?),
         PlanPiece::AbsoluteTime(at) => push_time(text, time(report, at)?),
+        PlanPiece::Period(at) => push_decimal(text, float(report, at)?),
+        PlanPiece::Code(place) => {
+            text.push('"');
+            push_code(text, code(report, place)?);
+            text.push('"');
+        }
+        PlanPiece::Meaning(place) => {
+            text.push('"');
+            text.push_str(meaning(report, place)?);
+            text.push('"');
+        }
+        PlanPiece::Bits(count, at) => {
+            text.push('"');
+            push_flags(text, count, flags(report, count, at)?);
+            text.push('"');
+        }
     }
     Some(())
 }
@@ -411,6 +510,40 @@ pub(crate) fn sfloat(report: &[u8], at: usize) -> Option<Decimal> {
 
 pub(crate) fn float(report: &[u8], at: usize) -> Option<Decimal> {
     Number::from_float(octets(report, at)?).decimal()
+}
+
+/// A code.
+pub(crate) fn code(report: &[u8], CodePlace { at, partition }: CodePlace) -> Option<Type> {
+    Some(Type::new(partition, u16::from_be_bytes(octets(report, at)?)))
+}
+
+/// The name of a code that has one, of at most [`MEANING_MAX`] octets.
+pub(crate) fn meaning(report: &[u8], place: CodePlace) -> Option<&'static str> {
+    code(report, place)?.name().filter(|name| name.len() <= MEANING_MAX)
+}
+
+/// Flags, the first ones highest.
+pub(crate) fn flags(report: &[u8], count: FlagCount, at: usize) -> Option<u32> {
+    match count {
+        FlagCount::Sixteen => octets(report, at).map(u16::from_be_bytes).map(u32::from),
+        FlagCount::ThirtyTwo => octets(report, at).map(u32::from_be_bytes),
+    }
+}
+
+/// Appends a code as its `Display` shows it.
+pub(crate) fn push_code(text: &mut String, code: Type) {
+    push_number(text, code.partition.into());
+    text.push(':');
+    push_number(text, code.code.into());
+}
+
+/// Appends flags as hexadecimal digits, two an octet.
+pub(crate) fn push_flags(text: &mut String, count: FlagCount, flags: u32) {
+    const BITS_A_DIGIT: usize = 4;
+    for digit in (0..count.octets() * 2).rev() {
+        let value = flags >> (digit * BITS_A_DIGIT) & 0xF;
+        text.push(char::from_digit(value, 16).unwrap_or('0'));
+    }
 }
 
 /// A calendar time that is a date.

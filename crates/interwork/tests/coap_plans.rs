@@ -6,7 +6,7 @@ use gatewright_health::configuration::Configuration;
 use gatewright_health::data::{DataApdu, DataMessage, EventReport};
 use gatewright_health::manager::{RecordId, ReportRecord};
 use gatewright_health::report::{FixedObservation, encode_scan};
-use gatewright_health::specialisation::{self, OXIMETER};
+use gatewright_health::specialisation::{self, ACTIVITY, DISPENSER, OXIMETER};
 use gatewright_interwork::plan::Confirmation;
 use gatewright_interwork::{
     CoapPlan, CoapWriter, Device, DeviceAssociation, Mapping, ReportArrival, ReportPlan,
@@ -180,6 +180,103 @@ fn octets_behind_the_mapped_ones_are_skipped() {
     assert_eq!(ReportPlan::of_report(&mapping, &device, &configuration, &cut, "4"), None);
 }
 
+/// The plan of reports like this one.
+fn plan_like(
+    configuration: &Configuration,
+    like: &[u8],
+    serialisation: Serialisation,
+) -> Option<CoapPlan> {
+    let (mapping, device) = (Mapping::default(), device(configuration));
+    let plan = ReportPlan::of_report(&mapping, &device, configuration, like, "4")?;
+    let plan = CoapPlan::new(&plan, &device, serialisation, moved)?;
+    assert_eq!(CoapPlan::of(&plan.octets()), Some(plan.clone()));
+    Some(plan)
+}
+
+/// Noon of a day, in the octets of a device's clock.
+const NOON: [u8; 8] = [0x20, 0x26, 0x11, 0x24, 0x12, 0, 0, 0];
+
+/// An activity (ISO/IEEE 11073-10441): its code, its duration as a FLOAT, its time.
+fn activity(code: u16, period: [u8; 4]) -> Vec<u8> {
+    [&code.to_be_bytes()[..], &period, &NOON].concat()
+}
+
+#[test]
+fn codes_with_their_names_and_durations_have_plans() {
+    let configuration = ACTIVITY.configuration().unwrap();
+    let arrival = ReportArrival { report: 3, received: Timestamp::from_micros(1) };
+    let reported = |code, period| report(&[Handle(1)], &[activity(code, period)]);
+    let (running, walking, unknown) = (1_011, 1_017, 5_000);
+    // 1,805; 1,805.0; 0.5; -3; 7 with twenty zeros.
+    let periods = [[0, 0, 7, 13], [0xFF, 0, 0x46, 0x82], [0xFF, 0, 0, 5], [0, 0xFF, 0xFF, 0xFD]];
+    let periods = [&periods[..], &[[20, 0, 0, 7]]].concat();
+    for serialisation in BOTH {
+        let like = reported(running, [0; 4]);
+        let plan = plan_like(&configuration, &like, serialisation).unwrap();
+        for period in &periods {
+            let octets = reported(walking, *period);
+            let all = planned(&plan, arrival, &octets).unwrap();
+            assert!(same(&all, &general(&configuration, arrival, &octets)), "{all:?}");
+            let content = all[0].content.as_deref().unwrap();
+            let named = r#""meaning":"MDC_HF_ACT_WALK""#;
+            assert!(content.contains(r#""value":"129:1017""#) && content.contains(named));
+        }
+        // Without a name there is a member less.
+        assert_eq!(planned(&plan, arrival, &reported(unknown, [0; 4])), None);
+        // NaN is no duration.
+        assert_eq!(planned(&plan, arrival, &reported(walking, [0, 0x7F, 0xFF, 0xFF])), None);
+        let like = reported(unknown, [0; 4]);
+        let plan = plan_like(&configuration, &like, serialisation).unwrap();
+        let all = planned(&plan, arrival, &like).unwrap();
+        assert!(same(&all, &general(&configuration, arrival, &like)), "{all:?}");
+        assert_eq!(planned(&plan, arrival, &reported(unknown + 1, [0; 4])), None);
+    }
+}
+
+#[test]
+fn flags_have_plans() {
+    let configuration = DISPENSER.configuration().unwrap();
+    let arrival = ReportArrival { report: 3, received: Timestamp::from_micros(1) };
+    let reported = |flags: [u8; 2]| report(&[Handle(3)], &[[&flags[..], &NOON].concat()]);
+    for serialisation in BOTH {
+        let plan = plan_like(&configuration, &reported([0; 2]), serialisation).unwrap();
+        for flags in [[0, 0], [0x0A, 0xF0], [0xFF, 0xFF]] {
+            let all = planned(&plan, arrival, &reported(flags)).unwrap();
+            let expected = general(&configuration, arrival, &reported(flags));
+            assert!(same(&all, &expected), "{all:?} {expected:?}");
+        }
+    }
+}
+
+/// The three kinds of device of the paper, all their objects in one report.
+#[test]
+fn the_papers_kinds_of_device_have_plans() {
+    for kind in [OXIMETER, ACTIVITY, DISPENSER] {
+        let configuration = kind.configuration().unwrap();
+        let handles: Vec<_> = kind.metrics.iter().map(|metric| metric.handle).collect();
+        let values: Vec<_> =
+            handles.iter().map(|handle| vec![0; width(&configuration, *handle)]).collect();
+        let like = report(&handles, &values);
+        let plan = plan_like(&configuration, &like, Serialisation::Cbor).unwrap();
+        assert_eq!(plan.requests(), kind.metrics.len(), "{}", kind.name);
+        // The room that a plan has in the table of both planes.
+        assert!(plan.octets().len() <= 2_040, "{} {}", kind.name, plan.octets().len());
+    }
+}
+
+#[test]
+fn plans_know_whether_devices_wait_for_answers() {
+    let configuration = OXIMETER.configuration().unwrap();
+    let (mapping, device) = (Mapping::default(), device(&configuration));
+    for (how, is_confirmed) in [(Confirmation::Confirmed, true), (Confirmation::Unconfirmed, false)]
+    {
+        let layout = (&[Handle(1)][..], how);
+        let plan = ReportPlan::new(&mapping, &device, &configuration, layout, "4").unwrap();
+        let plan = CoapPlan::new(&plan, &device, Serialisation::Cbor, moved).unwrap();
+        assert_eq!(CoapPlan::of(&plan.octets()).unwrap().is_confirmed(), is_confirmed);
+    }
+}
+
 #[test]
 fn several_kinds_of_device_have_plans() {
     assert!(layouts().len() >= 4, "{:?}", layouts().iter().map(|it| &it.1).collect::<Vec<_>>());
@@ -220,6 +317,35 @@ proptest! {
                     let expected = general(&configuration, arrival, &octets);
                     prop_assert!(same(&all, &expected), "{all:?} {expected:?}");
                 }
+            }
+        }
+    }
+
+    /// Any codes, flags, durations and times, by the plan of any other ones.
+    #[test]
+    fn coded_values_are_written_as_the_general_way_writes_them(
+        random in prop::collection::vec(any::<u8>(), 64),
+        codes: [bool; 2],
+        object in 0_usize..8,
+    ) {
+        let arrival = ReportArrival { report: 7, received: Timestamp::from_micros(9) };
+        let kind = if object < ACTIVITY.metrics.len() { ACTIVITY } else { DISPENSER };
+        let configuration = kind.configuration().unwrap();
+        let metric = &kind.metrics[object % kind.metrics.len()];
+        let [like, octets] = codes.map(|is_named| {
+            let width = width(&configuration, metric.handle);
+            let mut value: Vec<u8> = random[..width].to_vec();
+            if is_named {
+                value[..2].copy_from_slice(&(1_000 + u16::from(random[63] % 18)).to_be_bytes());
+                value[width - 8..].copy_from_slice(&NOON);
+            }
+            report(&[metric.handle], &[value])
+        });
+        for serialisation in BOTH {
+            let Some(plan) = plan_like(&configuration, &like, serialisation) else { continue };
+            if let Some(all) = planned(&plan, arrival, &octets) {
+                let expected = general(&configuration, arrival, &octets);
+                prop_assert!(same(&all, &expected), "{all:?} {expected:?}");
             }
         }
     }

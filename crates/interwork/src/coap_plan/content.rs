@@ -1,9 +1,9 @@
 //! Content of planned requests, in JSON or CBOR (RFC 8949), as pieces.
 
 use super::{DIGITS_MAX, IDENTITY_MAX};
-use crate::plan::PlanPiece;
+use crate::plan::{CodePlace, FlagCount, MEANING_MAX, PlanPiece};
 use gatewright_onem2m::Serialisation;
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 /// A number that stands for the report's while a content is taken apart.
 const ANY_NUMBER: u64 = 18_446_744_073_709_551_557;
@@ -18,11 +18,17 @@ const VALUE_MAX: usize = 140;
 /// Octets of a time, of arrival or of the device.
 const TIME_MAX: usize = 22;
 
+/// Octets of a code: partition and code, five digits each, and the colon between them.
+const CODE_MAX: usize = 11;
+
 /// Major types (RFC 8949 §3.1).
 const CBOR_NUMBER: u8 = 0;
+const CBOR_NEGATIVE: u8 = 1;
 const CBOR_TEXT: u8 = 3;
 const CBOR_ARRAY: u8 = 4;
 const CBOR_MAP: u8 = 5;
+/// Head of a number of double precision (RFC 8949 §3.3).
+const CBOR_DOUBLE: u8 = 0xFB;
 
 /// A part of a content.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -43,6 +49,14 @@ pub(super) enum ContentPiece {
     AbsoluteTime(usize),
     /// The report's identity, within a text.
     Identity,
+    /// The code at a place, as text.
+    Code(CodePlace),
+    /// The name of that code, as text.
+    Meaning(CodePlace),
+    /// Flags from this offset on, as text.
+    Bits(FlagCount, usize),
+    /// The FLOAT at this offset, as a number.
+    Period(usize),
 }
 
 impl ContentPiece {
@@ -54,7 +68,10 @@ impl ContentPiece {
             Self::Report => DIGITS_MAX,
             Self::Identity => IDENTITY_MAX,
             Self::Received | Self::AbsoluteTime(_) => TEXT_HEAD_MAX + TIME_MAX,
-            Self::Sfloat(_) | Self::Float(_) => TEXT_HEAD_MAX + VALUE_MAX,
+            Self::Sfloat(_) | Self::Float(_) | Self::Period(_) => TEXT_HEAD_MAX + VALUE_MAX,
+            Self::Code(_) => TEXT_HEAD_MAX + CODE_MAX,
+            Self::Meaning(_) => TEXT_HEAD_MAX + MEANING_MAX,
+            Self::Bits(count, _) => TEXT_HEAD_MAX + 2 * count.octets(),
         }
     }
 }
@@ -73,6 +90,10 @@ pub(super) fn pieces(
         PlanPiece::Sfloat(at) => ContentPiece::Sfloat(at),
         PlanPiece::Float(at) => ContentPiece::Float(at),
         PlanPiece::AbsoluteTime(at) => ContentPiece::AbsoluteTime(at),
+        PlanPiece::Code(place) => ContentPiece::Code(place),
+        PlanPiece::Meaning(place) => ContentPiece::Meaning(place),
+        PlanPiece::Bits(count, at) => ContentPiece::Bits(count, at),
+        PlanPiece::Period(at) => ContentPiece::Period(at),
     };
     // The name is first: what it has of its association is the report's identity instead.
     let [PlanPiece::Text(before), PlanPiece::Report, rest @ ..] = content else { return None };
@@ -202,6 +223,24 @@ pub(super) fn put_number(
     match serialisation {
         Serialisation::Json => message.extend_from_slice(digits),
         Serialisation::Cbor => put_head(message, CBOR_NUMBER, number),
+    }
+}
+
+/// Writes a decimal number, which in CBOR is what a reader of its JSON has.
+pub(super) fn put_decimal(serialisation: Serialisation, message: &mut Vec<u8>, text: &str) {
+    let number: Option<Number> = match serialisation {
+        Serialisation::Json => None,
+        Serialisation::Cbor => serde_json::from_str(text).ok(),
+    };
+    let Some(number) = number else { return message.extend_from_slice(text.as_bytes()) };
+    match (number.as_u64(), number.as_i64(), number.as_f64()) {
+        (Some(number), ..) => put_head(message, CBOR_NUMBER, number),
+        // The argument is the number's distance from -1 (RFC 8949 §3.1).
+        (None, Some(number), _) => put_head(message, CBOR_NEGATIVE, (-1 - number).cast_unsigned()),
+        (None, None, number) => {
+            message.push(CBOR_DOUBLE);
+            message.extend_from_slice(&number.unwrap_or_default().to_be_bytes());
+        }
     }
 }
 

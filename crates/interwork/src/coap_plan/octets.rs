@@ -9,16 +9,16 @@
 //!   length and octets of the options before the request identifier
 //!   length and octets of the name before the report's identity, and behind it
 //!   number of pieces of the content, and for each:
-//!     kind, and the length with octets or the place in the report
+//!     kind, and the length with octets or the place in the report; behind a code's place its partition
 //! ```
 
 use super::content::{ContentPiece, PIECES_MAX};
 use super::{CoapPlan, OPTIONS_MAX, RequestPlan};
-use crate::plan::{OBJECTS_MAX, REPORT_MAX};
+use crate::plan::{CodePlace, FlagCount, OBJECTS_MAX, REPORT_MAX};
 use gatewright_onem2m::Serialisation;
 
 /// Version of this form.
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 
 /// Kinds of pieces.
 const OCTETS: u16 = 0;
@@ -29,6 +29,11 @@ const SFLOAT: u16 = 4;
 const FLOAT: u16 = 5;
 const ABSOLUTE_TIME: u16 = 6;
 const IDENTITY: u16 = 7;
+const CODE: u16 = 8;
+const MEANING: u16 = 9;
+const BITS16: u16 = 10;
+const BITS32: u16 = 11;
+const PERIOD: u16 = 12;
 /// Parts that each report has, at the most: before, between and behind the gaps.
 const PARTS_MAX: usize = 64;
 /// The place of a time that no report has.
@@ -58,19 +63,7 @@ impl CoapPlan {
             }
             put(&mut octets, content.len());
             for piece in content {
-                let (kind, number, more) = match piece {
-                    ContentPiece::Octets(more) => (OCTETS, more.len(), more.as_slice()),
-                    ContentPiece::Name => (NAME, 0, &[][..]),
-                    ContentPiece::Report => (REPORT, 0, &[][..]),
-                    ContentPiece::Received => (RECEIVED, 0, &[][..]),
-                    ContentPiece::Sfloat(at) => (SFLOAT, *at, &[][..]),
-                    ContentPiece::Float(at) => (FLOAT, *at, &[][..]),
-                    ContentPiece::AbsoluteTime(at) => (ABSOLUTE_TIME, *at, &[][..]),
-                    ContentPiece::Identity => (IDENTITY, 0, &[][..]),
-                };
-                put(&mut octets, kind.into());
-                put(&mut octets, number);
-                octets.extend_from_slice(more);
+                put_piece(&mut octets, piece);
             }
         }
         octets
@@ -102,6 +95,34 @@ impl CoapPlan {
         }
         let plan = Self { serialisation, length, fixed, epoch, time_at, last_time, requests };
         (rest.0.is_empty() && plan.is_within_bounds()).then_some(plan)
+    }
+}
+
+/// Appends a piece of a content.
+fn put_piece(octets: &mut Vec<u8>, piece: &ContentPiece) {
+    let (kind, number) = match piece {
+        ContentPiece::Octets(octets) => (OCTETS, octets.len()),
+        ContentPiece::Name => (NAME, 0),
+        ContentPiece::Report => (REPORT, 0),
+        ContentPiece::Received => (RECEIVED, 0),
+        ContentPiece::Identity => (IDENTITY, 0),
+        ContentPiece::Sfloat(at) => (SFLOAT, *at),
+        ContentPiece::Float(at) => (FLOAT, *at),
+        ContentPiece::AbsoluteTime(at) => (ABSOLUTE_TIME, *at),
+        ContentPiece::Code(place) => (CODE, place.at),
+        ContentPiece::Meaning(place) => (MEANING, place.at),
+        ContentPiece::Bits(FlagCount::Sixteen, at) => (BITS16, *at),
+        ContentPiece::Bits(FlagCount::ThirtyTwo, at) => (BITS32, *at),
+        ContentPiece::Period(at) => (PERIOD, *at),
+    };
+    put(octets, kind.into());
+    put(octets, number);
+    match piece {
+        ContentPiece::Octets(more) => octets.extend_from_slice(more),
+        ContentPiece::Code(place) | ContentPiece::Meaning(place) => {
+            put(octets, place.partition.into());
+        }
+        _ => {}
     }
 }
 
@@ -159,7 +180,16 @@ impl<'octets> PlanReader<'octets> {
             FLOAT => ContentPiece::Float(place(4)?),
             ABSOLUTE_TIME => ContentPiece::AbsoluteTime(place(8)?),
             IDENTITY => ContentPiece::Identity,
+            CODE => ContentPiece::Code(self.code(place(2)?)?),
+            MEANING => ContentPiece::Meaning(self.code(place(2)?)?),
+            BITS16 => ContentPiece::Bits(FlagCount::Sixteen, place(2)?),
+            BITS32 => ContentPiece::Bits(FlagCount::ThirtyTwo, place(4)?),
+            PERIOD => ContentPiece::Period(place(4)?),
             _ => return None,
         })
+    }
+
+    fn code(&mut self, at: usize) -> Option<CodePlace> {
+        Some(CodePlace { at, partition: u16::try_from(self.number()?).ok()? })
     }
 }

@@ -6,14 +6,21 @@
 //! and each association request, is passed on to the control plane. Datagrams of others are dropped
 //! and counted. So reports go on while the control plane is away.
 //!
-//! Requests are non-confirmable: a lost one is lost, as the report itself would be. If the CSE answers
-//! that it lacks the place of a reading, the device's reports go to the control plane, which creates
-//! the place again and compiles another plan.
+//! Requests for unconfirmed reports are non-confirmable: a lost one is lost, as the report itself would
+//! be. A confirmed report is answered when the CSE has executed its requests. If the CSE answers that
+//! it lacks the place of a reading, the device's reports go to the control plane, which creates the
+//! place again and compiles another plan.
+
+mod confirmed;
 
 use crate::plain::{ApplicationSetup, Plain};
+use confirmed::{ConfirmedReports, Met, Outcome, Peer, Reply};
 use gatewright_health::numbers::ReportNumbers;
 use gatewright_interwork::{CoapPlan, CoapWriter, ReportArrival};
-use gatewright_onem2m::{Status, Timestamp, coap::primitive::option};
+use gatewright_onem2m::{
+    Status, Timestamp,
+    coap::{EXCHANGE_LIFETIME, NON_LIFETIME, primitive::option},
+};
 use gatewright_stack::{
     ApplicationSockets, Counter, Datagram, Origin, RunningApplication, SocketApplication,
     SocketIndex, Sockets,
@@ -27,7 +34,7 @@ use std::{
     hash::{BuildHasher, RandomState},
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 /// A forwarder of reports to be started.
@@ -63,10 +70,18 @@ pub struct ReportForwarderCounts {
     pub ids_reused: u64,
     /// Answers in the CSE's name to no request that waits for one: late, repeated or forged.
     pub unmatched: u64,
+    /// Confirmed reports that were answered.
+    pub answered: u64,
+    /// Confirmed reports that were rejected: the CSE has refused a reading, or said nothing in time.
+    pub rejected: u64,
+    /// Confirmed reports that came once more.
+    pub repeated: u64,
+    /// Confirmable requests that were sent again.
+    pub sent_again: u64,
 }
 
 /// The names of [`ReportForwarderCounts`] in the table of counters, in their order.
-pub(crate) const FORWARDER_ITEMS: [&str; 10] = [
+pub(crate) const FORWARDER_ITEMS: [&str; 14] = [
     "reports",
     "requests",
     "not-sent",
@@ -77,6 +92,10 @@ pub(crate) const FORWARDER_ITEMS: [&str; 10] = [
     "plans-unread",
     "ids-reused",
     "unmatched",
+    "answered",
+    "rejected",
+    "repeated",
+    "sent-again",
 ];
 
 impl ReportForwarderCounts {
@@ -95,6 +114,10 @@ impl ReportForwarderCounts {
             plans_unread: next(),
             ids_reused: next(),
             unmatched: next(),
+            answered: next(),
+            rejected: next(),
+            repeated: next(),
+            sent_again: next(),
         }
     }
 
@@ -110,6 +133,10 @@ impl ReportForwarderCounts {
             self.plans_unread,
             self.ids_reused,
             self.unmatched,
+            self.answered,
+            self.rejected,
+            self.repeated,
+            self.sent_again,
         ]
     }
 }
@@ -142,7 +169,7 @@ impl ReportForwarder {
         };
         let counters = ForwarderCounters::default();
         let run = forwarder(setup, entities, counters.clone());
-        let towards_cse = [SocketAddr::new(any, 0); PORTS];
+        let towards_cse = vec![SocketAddr::new(any, 0); (NON.count + CONFIRMABLE.count).into()];
         let running = sockets.run_before(setup.listen, &towards_cse, run)?;
         Ok(Self { counters, running })
     }
@@ -167,9 +194,13 @@ pub(crate) fn forwarder(
     plans.resize_with(usize::try_from(tables.plans.capacity()).unwrap_or_default(), || None);
     let table = PlanTable { tables, reports, plans };
     let writer = CoapWriter::default();
-    let (clock, ids) = (wall_micros, MessageIds::new(wall_micros()));
-    let awaited = AwaitedAnswers::default();
-    Box::new(Forwarder { setup, table, writer, counters, ids, awaited, clock })
+    let (clock, now) = (wall_micros, wall_micros());
+    let requests = [NON, CONFIRMABLE].map(|kind| RequestNumbers {
+        ids: MessageIds::new(kind, now),
+        awaited: AwaitedAnswers::default(),
+    });
+    let confirmed = ConfirmedReports::new(table.plans.len());
+    Box::new(Forwarder { setup, table, writer, counters, requests, confirmed, clock })
 }
 
 /// Microseconds since 1970.
@@ -181,10 +212,22 @@ fn wall_micros() -> u64 {
 /// The socket of devices; the others lead to the CSE.
 const DEVICES: SocketIndex = SocketIndex(0);
 
-/// Number of ports towards the CSE. Each has 65,536 message IDs, which it may use again after
-/// [`NON_LIFETIME`]: together 28,900 requests a second.
-const PORTS: usize = PORT_COUNT as usize;
-const PORT_COUNT: u16 = 64;
+/// Ports towards the CSE for messages of one kind. Each has 65,536 message IDs, which it may use again
+/// after their lifetime (RFC 7252 §4.4, §4.8.2).
+#[derive(Clone, Copy, Debug)]
+struct Ports {
+    /// The first one's socket.
+    first: u16,
+    count: u16,
+    lifetime: Duration,
+    /// First octet of a message: version 1, its type, the length of the token (RFC 7252 §3).
+    header: u8,
+}
+
+/// Non-confirmable messages: 28,900 requests a second.
+const NON: Ports = Ports { first: 1, count: 64, lifetime: NON_LIFETIME, header: 0x54 };
+/// Confirmable ones, whose devices wait for each: 2,120 requests a second.
+const CONFIRMABLE: Ports = Ports { first: 65, count: 8, lifetime: EXCHANGE_LIFETIME, header: 0x44 };
 
 /// First octets of an association request and of data (ISO/IEEE 11073-20601, AARQ and PRST).
 const AARQ: [u8; 2] = [0xE2, 0x00];
@@ -243,8 +286,9 @@ struct Forwarder {
     table: PlanTable,
     writer: CoapWriter,
     counters: ForwarderCounters,
-    ids: MessageIds,
-    awaited: AwaitedAnswers,
+    /// Of non-confirmable requests, and of confirmable ones.
+    requests: [RequestNumbers; 2],
+    confirmed: ConfirmedReports,
     /// Microseconds since 1970.
     clock: fn() -> u64,
 }
@@ -252,6 +296,10 @@ struct Forwarder {
 impl SocketApplication for Forwarder {
     fn parameters(&self) -> Option<Vec<u8>> {
         Some(ApplicationSetup::ReportForwarder(self.setup).octets())
+    }
+
+    fn poll_timeout(&self) -> Option<Duration> {
+        self.confirmed.poll_timeout()
     }
 
     fn handle(&mut self, sockets: &mut ApplicationSockets<'_, '_>) {
@@ -267,6 +315,7 @@ impl SocketApplication for Forwarder {
                 }
             }
         }
+        self.tick(sockets, &mut tally);
         let counts = self.counters.iter().zip(tally.in_order());
         counts.filter(|(_, count)| *count > 0).for_each(|(counter, count)| counter.add(count));
     }
@@ -308,38 +357,94 @@ impl Forwarder {
         if entity.plan.1 == 0 || !report.starts_with(&PRST) || datagram.to().is_multicast() {
             return false;
         }
-        let Self { setup, table, writer, ids, awaited, .. } = self;
-        let place = entity.plan.0;
+        let Self { setup, table, writer, requests: [non, confirmable], confirmed, .. } = self;
+        let (place, serial) = entity.plan;
         let Some(known) = table.known(entity, tally) else { return false };
         let Some(plan) = &known.plan else { return false };
-        let number = report.get(SCAN_NUMBER..).and_then(|rest| rest.first_chunk().copied());
+        let (is_confirmed, origin) = (plan.is_confirmed(), datagram.origin().of_own_message());
+        if is_confirmed
+            && let Some(is_done) = known_report(confirmed, datagram, entity.plan, sockets, tally)
+        {
+            return is_done;
+        }
         let mut numbers = known.numbers;
-        let (last, _) = numbers.extend(number.map(u16::from_be_bytes));
+        let (last, _) = numbers.extend(scan_number(report));
         let arrival = ReportArrival { report: last, received: Timestamp::from_micros(received) };
-        let origin = datagram.origin().of_own_message();
         // A device whose clock stands still gives different reports the same time.
         let own = plan.identity(report);
         let time = own.map(|own| own.epoch);
         let own = own.filter(|_| time != known.time);
+        let requests = if is_confirmed { confirmable } else { non };
+        let mut drawn = 0;
         let is_planned = writer.convert(plan, (arrival, own), report, |message| {
-            let (socket, id, is_reused) = ids.next(received);
-            set_header(message, id, awaited.begin(place));
-            let sent = sockets.send(socket, message, setup.cse, origin);
+            let (request, is_reused) = requests.number(message, place, received);
+            let sent = sockets.send(request.socket, message, setup.cse, origin);
             tally.ids_reused += u64::from(is_reused);
             tally.requests += u64::from(sent.is_ok());
             tally.not_sent += u64::from(sent.is_err());
+            if is_confirmed {
+                drawn = request.token >> AWAITED_MAX.trailing_zeros();
+                confirmed.keep(place, request, message);
+            }
         });
+        match (is_confirmed, is_planned) {
+            (true, true) => confirmed.list(place, drawn),
+            (true, false) => confirmed.forget(place),
+            (false, _) => {}
+        }
         if is_planned {
             tally.reports += 1;
-            known.numbers = numbers;
-            known.time = time.or(known.time);
+            // One that is not answered comes again, under the same name.
+            let time = if is_confirmed { None } else { time };
+            (known.numbers, known.time) = (numbers, time.or(known.time));
             known.reports += 1;
-            let (serial, reports) = (known.serial, known.reports);
-            let noted = EntityReports { serial, reports, last, received };
+            let noted = EntityReports { serial, reports: known.reports, last, received };
             // Its place is that of the plan.
             let _noted = table.reports.set(place, &noted);
         }
         is_planned
+    }
+
+    /// Sends again what the CSE has not acknowledged, and rejects reports that it has not executed in
+    /// time.
+    fn tick(
+        &mut self,
+        sockets: &mut ApplicationSockets<'_, '_>,
+        tally: &mut ReportForwarderCounts,
+    ) {
+        let (now, cse) = (sockets.now(), self.setup.cse);
+        loop {
+            let reply = self.confirmed.poll(now, |socket, message| {
+                tally.sent_again += 1;
+                let sent = sockets.send(socket, message, cse, Origin::default());
+                tally.not_sent += u64::from(sent.is_err());
+            });
+            let Some(reply) = reply else { return };
+            self.reply(&reply, Origin::default(), sockets, tally);
+        }
+    }
+
+    /// Replies to a device, if it is still associated there.
+    fn reply(
+        &mut self,
+        reply: &Reply,
+        origin: Origin,
+        sockets: &mut ApplicationSockets<'_, '_>,
+        tally: &mut ReportForwarderCounts,
+    ) {
+        let (place, _) = reply.plan;
+        let entity = self.table.tables.entities.get(&reply.peer.sender).ok().flatten();
+        if entity.is_none_or(|entity| entity.plan != reply.plan) {
+            return;
+        }
+        tally.answered += u64::from(reply.is_answer);
+        tally.rejected += u64::from(!reply.is_answer);
+        send_reply(sockets, reply, origin);
+        let known = usize::try_from(place).ok();
+        let known = known.and_then(|place| self.table.plans.get_mut(place)?.as_mut());
+        let (Some(known), Some(report)) = (known, self.confirmed.answered(place)) else { return };
+        let time = known.plan.as_ref().and_then(|plan| plan.identity(report));
+        known.time = time.map(|own| own.epoch).or(known.time);
     }
 
     /// Handles an answer of the CSE.
@@ -355,21 +460,39 @@ impl Forwarder {
             tally.strangers += 1;
             return;
         };
-        if message.message_type() == MessageType::CONFIRMABLE {
+        let kind = message.message_type();
+        let is_reset = kind == MessageType::RESET;
+        if is_reset || (kind == MessageType::ACKNOWLEDGEMENT && message.code() == Code::EMPTY) {
+            let message = (socket, message.message_id());
+            let (is_known, reply) = self.confirmed.acknowledged(message, is_reset);
+            tally.unmatched += u64::from(!is_known);
+            if let Some(reply) = reply {
+                self.reply(&reply, Origin::default(), sockets, tally);
+            }
+            return;
+        }
+        if kind == MessageType::CONFIRMABLE {
             let [high, low] = message.message_id().to_be_bytes();
             // Version 1, acknowledgement, empty (RFC 7252 §3). A lost one is asked for again.
             let acknowledgement = [0x60, 0, high, low];
             let _lost = sockets.send(socket, &acknowledgement, self.setup.cse, Origin::default());
         }
-        let token = <[u8; 4]>::try_from(message.token()).ok();
-        let Some(place) = token.and_then(|token| self.awaited.end(u32::from_be_bytes(token)))
-        else {
+        let token = <[u8; 4]>::try_from(message.token()).ok().map(u32::from_be_bytes);
+        let [non, confirmable] = &mut self.requests;
+        let requests = if socket.0 < CONFIRMABLE.first { non } else { confirmable };
+        let awaited = token.and_then(|token| Some((token, requests.awaited.end(token)?)));
+        let Some((token, place)) = awaited else {
             tally.unmatched += 1;
             return;
         };
         // A name that is there is a reading that has arrived before.
         let is_there = message.uint(option::RSC) == Some(Status::Conflict.number().into());
-        if message.code().class() == 2 || is_there {
+        let is_executed = message.code().class() == 2 || is_there;
+        let outcome = if is_executed { Outcome::Executed } else { Outcome::Refused };
+        if let Some(reply) = self.confirmed.executed(place, token, outcome) {
+            self.reply(&reply, datagram.origin().of_own_message(), sockets, tally);
+        }
+        if is_executed {
             tally.created += 1;
             return;
         }
@@ -381,6 +504,48 @@ impl Forwarder {
             known.plan = None;
         }
     }
+}
+
+/// Looks whether a confirmed report is to be converted, and begins it then. If not, returns whether
+/// it is done: it was met before, and not one that goes to the control plane.
+fn known_report(
+    confirmed: &mut ConfirmedReports,
+    datagram: &Datagram,
+    plan: (u32, u32),
+    sockets: &mut ApplicationSockets<'_, '_>,
+    tally: &mut ReportForwarderCounts,
+) -> Option<bool> {
+    let (from, report) = (datagram.from(), datagram.octets());
+    let sender = Sender { address: from.ip(), port: from.port() };
+    let peer = Peer { sender, own: datagram.to() };
+    match confirmed.meet(plan, peer, report) {
+        Met::New => {
+            confirmed.begin(plan, peer, report, sockets.now());
+            None
+        }
+        Met::Busy => Some(false),
+        Met::Repeated(answer) => {
+            tally.repeated += 1;
+            let origin = datagram.origin().of_own_message();
+            if let Some(reply) = &answer {
+                send_reply(sockets, reply, origin);
+            }
+            Some(true)
+        }
+    }
+}
+
+/// The number of a fixed scan report.
+fn scan_number(report: &[u8]) -> Option<u16> {
+    let number = report.get(SCAN_NUMBER..).and_then(|rest| rest.first_chunk().copied());
+    number.map(u16::from_be_bytes)
+}
+
+/// Sends a device what its confirmed report is answered by; a lost answer is asked for again.
+fn send_reply(sockets: &mut ApplicationSockets<'_, '_>, reply: &Reply, origin: Origin) {
+    let Peer { sender, own } = reply.peer;
+    let to = SocketAddr::new(sender.address, sender.port);
+    let _lost = sockets.send_from(DEVICES, own, reply.octets(), to, origin);
 }
 
 /// Requests whose answers are awaited at the most; a further one displaces the oldest.
@@ -428,41 +593,65 @@ impl AwaitedAnswers {
     }
 }
 
-/// Microseconds for which a message ID must not be used again (RFC 7252 §4.8.2: 145 s).
-const NON_LIFETIME: u64 = NON_LIFETIME_SECONDS * 1_000_000;
-const NON_LIFETIME_SECONDS: u64 = gatewright_onem2m::coap::NON_LIFETIME.as_secs();
+/// Numbers of one request to the CSE.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct RequestNumber {
+    socket: SocketIndex,
+    id: u16,
+    token: u32,
+}
 
-/// Gives out message IDs: all of one port, then those of the next.
+/// Numbers of requests of one kind.
+struct RequestNumbers {
+    ids: MessageIds,
+    awaited: AwaitedAnswers,
+}
+
+impl RequestNumbers {
+    /// Gives a planned message its type and numbers, and returns these and whether the message ID may be
+    /// remembered still.
+    fn number(&mut self, message: &mut [u8], place: u32, now: u64) -> (RequestNumber, bool) {
+        let (socket, id, is_reused) = self.ids.next(now);
+        let token = self.awaited.begin(place);
+        set_header(message, self.ids.ports.header, id, token);
+        (RequestNumber { socket, id, token }, is_reused)
+    }
+}
+
+/// Gives out message IDs of one kind: all of one port, then those of the next.
 struct MessageIds {
+    ports: Ports,
     port: u16,
     id: u16,
     /// When each port's turn began, 0 for never.
-    begun: [u64; PORTS],
+    begun: Vec<u64>,
     /// Whether the IDs of this turn may be remembered still.
     is_early: bool,
 }
 
 impl MessageIds {
     /// Begins anywhere, as a forwarder before this one may just have used the first ones.
-    fn new(now: u64) -> Self {
+    fn new(ports: Ports, now: u64) -> Self {
         let [.., a, b, c] = (now >> MILLISECOND_BITS).to_be_bytes();
         Self {
-            port: u16::from(a) % PORT_COUNT,
+            ports,
+            port: u16::from(a) % ports.count,
             id: u16::from_be_bytes([b, c]),
-            begun: [0; PORTS],
+            begun: vec![0; ports.count.into()],
             is_early: false,
         }
     }
 
     /// The next ID with its socket, and whether it may be remembered still.
     fn next(&mut self, now: u64) -> (SocketIndex, u16, bool) {
-        let given = (SocketIndex(self.port + 1), self.id, self.is_early);
+        let given = (SocketIndex(self.ports.first + self.port), self.id, self.is_early);
         self.id = self.id.wrapping_add(1);
         if self.id == 0 {
-            self.port = (self.port + 1) % PORT_COUNT;
+            self.port = (self.port + 1) % self.ports.count;
             if let Some(begun) = self.begun.get_mut(usize::from(self.port)) {
                 let ended = now.saturating_sub(*begun);
-                self.is_early = *begun > 0 && ended < NON_LIFETIME;
+                let lifetime = self.ports.lifetime.as_micros();
+                self.is_early = *begun > 0 && u128::from(ended) < lifetime;
                 *begun = now;
             }
         }
@@ -473,9 +662,10 @@ impl MessageIds {
 /// Bits of microseconds that are about a millisecond.
 const MILLISECOND_BITS: u32 = 10;
 
-/// Sets message ID and token of a planned message.
-fn set_header(message: &mut [u8], id: u16, token: u32) {
-    if let Some([_, _, id_place @ .., _, _, _, _]) = message.first_chunk_mut::<8>() {
+/// Sets type, message ID and token of a planned message.
+fn set_header(message: &mut [u8], header: u8, id: u16, token: u32) {
+    if let Some([kind, _, id_place @ .., _, _, _, _]) = message.first_chunk_mut::<8>() {
+        *kind = header;
         id_place.copy_from_slice(&id.to_be_bytes());
     }
     if let Some(place) = message.get_mut(4..8) {

@@ -81,6 +81,10 @@ impl Part for ReportForwarding {
             ("plans_unread", counts.plans_unread),
             ("ids_reused", counts.ids_reused),
             ("unmatched", counts.unmatched),
+            ("answered", counts.answered),
+            ("rejected", counts.rejected),
+            ("repeated", counts.repeated),
+            ("sent_again", counts.sent_again),
         ];
         let words = vec![("sends_to", format!("coap://{cse}"))];
         PartStatus { words, counters, ..PartStatus::default() }

@@ -25,11 +25,31 @@ use std::{
 /// Generous: nothing here takes as long unless it never comes.
 const WITHIN: Duration = Duration::from_mins(1);
 
-/// The devices' port of the gateway, and the CSE's addresses: over the gateway's links, and over a
-/// cable between the kernels.
-const MANAGER: &str = "10.10.1.1:6024";
-const CSE_COAP: &str = "10.10.2.2:5683";
+/// The CSE's address over a cable between the kernels.
 const CSE_HTTP: &str = "10.10.3.2:8080";
+
+/// A network that is a cable: its first addresses without the last number, and the prefix length.
+#[derive(Clone, Copy)]
+struct Net(&'static str, u8);
+
+/// Devices and gateway, gateway and CSE.
+const LAN: [Net; 2] = [Net("10.10.1.", 24), Net("fd10:1::", 64)];
+const WAN: [Net; 2] = [Net("10.10.2.", 24), Net("fd10:2::", 64)];
+
+impl Net {
+    fn address(self, host: u8) -> String {
+        format!("{}{host}", self.0)
+    }
+
+    fn prefix(self, host: u8) -> String {
+        format!("{}/{}", self.address(host), self.1)
+    }
+
+    fn port(self, host: u8, port: u16) -> String {
+        let address = self.address(host);
+        if self.1 == 64 { format!("[{address}]:{port}") } else { format!("{address}:{port}") }
+    }
+}
 
 /// Requests to CSEs so far.
 static REQUESTS: AtomicU32 = AtomicU32::new(0);
@@ -38,8 +58,9 @@ const BINARY: &str = env!("CARGO_BIN_EXE_gatewright");
 
 fn main() {
     let needs = Needs::new().namespaces();
-    let tests: [(&str, fn()); 3] = [
+    let tests: [(&str, fn()); 4] = [
         ("readings_arrive_by_the_data_plane", readings_arrive),
+        ("confirmed_reports_are_answered_by_the_data_plane", confirmed_reports),
         ("readings_go_on_without_a_control_plane", readings_go_on),
         ("a_cse_that_lost_its_places_gets_them_again", places_again),
     ];
@@ -52,19 +73,20 @@ struct World {
     south: Namespace,
     _links: [Veth; 3],
     folder: PathBuf,
+    lan: Net,
 }
 
 impl World {
-    fn new(name: &str, planes: &str, content: &str) -> Self {
+    fn new(name: &str, planes: &str, content: &str, [lan, wan]: [Net; 2]) -> Self {
         let [north, middle, south] = [(); 3].map(|()| Namespace::new().unwrap());
-        let lan = Veth::pair(&north, "n0", &middle, "g0").unwrap();
-        let wan = Veth::pair(&middle, "g1", &south, "s0").unwrap();
+        let below = Veth::pair(&north, "n0", &middle, "g0").unwrap();
+        let above = Veth::pair(&middle, "g1", &south, "s0").unwrap();
         let beside = Veth::pair(&middle, "m0", &south, "s1").unwrap();
-        lan.a.add_address("10.10.1.2/24").unwrap();
-        wan.b.add_address("10.10.2.2/24").unwrap();
+        below.a.add_address(&lan.prefix(2)).unwrap();
+        above.b.add_address(&wan.prefix(2)).unwrap();
         beside.a.add_address("10.10.3.1/24").unwrap();
         beside.b.add_address("10.10.3.2/24").unwrap();
-        for link in [&lan, &wan, &beside] {
+        for link in [&below, &above, &beside] {
             link.up().unwrap();
         }
         for place in [&middle, &south] {
@@ -73,23 +95,25 @@ impl World {
         let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("direct-{name}"));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).unwrap();
+        let (manager, cse_coap) = (lan.port(1, 6024), wan.port(2, 5683));
+        let (lan_own, wan_own) = (lan.prefix(1), wan.prefix(1));
         let gateway = format!(
             "[planes]\nmode = \"{planes}\"\n\
-             [link.lan]\ndevice = \"g0\"\nmode = \"packet\"\naddresses = [\"10.10.1.1/24\"]\n\
-             [link.wan]\ndevice = \"g1\"\nmode = \"packet\"\naddresses = [\"10.10.2.1/24\"]\n\
-             [devices]\nlisten = \"127.0.0.1:6024\"\nstack = \"{MANAGER}\"\ndelivery = \"direct\"\n\
+             [link.lan]\ndevice = \"g0\"\nmode = \"packet\"\naddresses = [\"{lan_own}\"]\n\
+             [link.wan]\ndevice = \"g1\"\nmode = \"packet\"\naddresses = [\"{wan_own}\"]\n\
+             [devices]\nlisten = \"127.0.0.1:6024\"\nstack = \"{manager}\"\ndelivery = \"direct\"\n\
              [cse]\nbase = \"cse-gw\"\nid = \"/gw\"\nadmin = \"CAdmin\"\nhttp = \"127.0.0.1:8080\"\n\
              [cse.registrar]\nurl = \"http://{CSE_HTTP}\"\nid = \"/id-in\"\nbase = \"cse-in\"\n\
-             coap = \"{CSE_COAP}\"\ncoap_content = \"{content}\"\n"
+             coap = \"{cse_coap}\"\ncoap_content = \"{content}\"\n"
         );
         fs::write(folder.join("gateway.toml"), gateway).unwrap();
         let cse = format!(
             "[gateway]\nname = \"above\"\n[cse]\nbase = \"cse-in\"\nid = \"/id-in\"\n\
              type = \"infrastructure\"\nadmin = \"CAdmin\"\nadmit = [\"/gw\"]\n\
-             http = \"{CSE_HTTP}\"\ncoap = \"{CSE_COAP}\"\ninstances_max = 100000\n"
+             http = \"{CSE_HTTP}\"\ncoap = \"{cse_coap}\"\ninstances_max = 100000\n"
         );
         fs::write(folder.join("cse.toml"), cse).unwrap();
-        Self { north, middle, south, _links: [lan, wan, beside], folder }
+        Self { north, middle, south, _links: [below, above, beside], folder, lan }
     }
 
     /// `gatewright run` of one of the two descriptions, once it answers.
@@ -129,9 +153,15 @@ impl World {
 
     /// Devices that report without waiting for answers.
     fn devices(&self, kind: &str, rate: u32) -> Process {
+        self.simulated(kind, rate, &["--faults", "unconfirmed"])
+    }
+
+    /// Devices, with further options.
+    fn simulated(&self, kind: &str, rate: u32, options: &[&str]) -> Process {
         let command = self.north.command(BINARY);
-        let command = command.args(["device", "simulate", "--udp", "--faults", "unconfirmed"]);
-        let command = command.args(["--to", MANAGER, "--kind", kind, "--count", "3"]);
+        let command = command.args(["device", "simulate", "--udp"]).args(options);
+        let manager = self.lan.port(1, 6024);
+        let command = command.args(["--to", &manager, "--kind", kind, "--count", "3"]);
         let rate = rate.to_string();
         let command = command.args(["--seconds", "600", "--rate", rate.as_str()]);
         let command = command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -176,8 +206,8 @@ impl World {
 
 /// JSON and CBOR, on threads and in a process: what arrives is what the control plane would have sent.
 fn readings_arrive() {
-    for (planes, content) in [("process", "cbor"), ("threads", "json")] {
-        let world = World::new(planes, planes, content);
+    for (planes, content, family) in [("process", "cbor", 0), ("threads", "json", 1)] {
+        let world = World::new(planes, planes, content, [LAN[family], WAN[family]]);
         let above = world.start(&world.south, "cse");
         let gateway = world.start(&world.middle, "gateway");
         let devices = world.devices("oximeter", 20);
@@ -205,22 +235,52 @@ fn readings_arrive() {
         }
         assert_ne!(latest["rn"], oldest["rn"]);
         // A report of an address that is not associated goes nowhere.
-        let forged = world.north.run(|| UdpSocket::bind("10.10.1.2:0")).unwrap().unwrap();
-        forged.send_to(&[0xE7, 0, 0, 2, 0, 0], MANAGER).unwrap();
-        assert!(wait_until(WITHIN, || world.forwarded("strangers") == 1), "{}", shown());
+        let forged = world.north.run(|| UdpSocket::bind(world.lan.port(2, 0))).unwrap();
+        let forged = forged.unwrap();
+        let strangers = world.forwarded("strangers");
+        forged.send_to(&[0xE7, 0, 0, 2, 0, 0], world.lan.port(1, 6024)).unwrap();
+        assert!(wait_until(WITHIN, || world.forwarded("strangers") > strangers), "{}", shown());
         devices.kill();
         gateway.terminate().unwrap();
         above.terminate().unwrap();
     }
 }
 
+/// Devices of one family and a CSE of the other: the data plane answers a confirmed report when the CSE
+/// has its readings, and rejects it when the CSE is gone.
+fn confirmed_reports() {
+    // Codes, flags, durations and times: the paper's other two kinds of device.
+    for (kind, [lan, wan]) in [("activity", [0, 1]), ("dispenser", [1, 0])] {
+        let world = World::new(kind, "process", "cbor", [LAN[lan], WAN[wan]]);
+        let above = world.start(&world.south, "cse");
+        let gateway = world.start(&world.middle, "gateway");
+        let devices = world.simulated(kind, 20, &[]);
+        let shown = || format!("{:?} {}", world.status("gateway"), world.said("gateway"));
+        assert!(wait_until(WITHIN, || world.forwarded("answered") >= 60), "{}", shown());
+        assert_eq!(
+            (world.forwarded("refused"), world.forwarded("rejected")),
+            (0, 0),
+            "{}",
+            shown()
+        );
+        assert!(world.readings() >= 60, "{}", shown());
+        above.kill();
+        assert!(wait_until(WITHIN, || world.forwarded("rejected") >= 1), "{}", shown());
+        assert!(world.forwarded("sent_again") >= 1, "{}", shown());
+        devices.kill();
+        gateway.terminate().unwrap();
+    }
+}
+
 /// Control is killed, and the next one adopts the associations.
 fn readings_go_on() {
-    let world = World::new("killed", "process", "cbor");
+    let world = World::new("killed", "process", "cbor", [LAN[0], WAN[0]]);
     let above = world.start(&world.south, "cse");
     let first = world.start(&world.middle, "gateway");
     let devices = world.devices("oximeter", 20);
-    assert!(wait_until(WITHIN, || world.forwarded("reports") >= 30), "{}", world.said("gateway"));
+    // One that has no plan yet would meet the next control plane as a stranger.
+    let all_planned = || world.number("devices", "plans") >= 3 && world.forwarded("reports") >= 30;
+    assert!(wait_until(WITHIN, all_planned), "{}", world.said("gateway"));
     let data = world.status("gateway").unwrap()["planes"]["data"].clone();
     first.kill();
     let before = world.readings();
@@ -251,7 +311,7 @@ fn readings_go_on() {
 /// The CSE above begins anew, without its AEs: the control plane makes them again, and the data plane
 /// goes on.
 fn places_again() {
-    let world = World::new("places", "process", "json");
+    let world = World::new("places", "process", "json", [LAN[0], WAN[0]]);
     let above = world.start(&world.south, "cse");
     let gateway = world.start(&world.middle, "gateway");
     let devices = world.devices("oximeter", 20);

@@ -168,6 +168,32 @@ pub fn acknowledge(
     ]
 }
 
+/// Octets of a rejection.
+pub const REJECTION_LEN: usize = 14;
+
+/// Encodes the APDU that rejects an operation, without allocation, as [`acknowledge`] does.
+pub fn reject(invoke_id: InvokeId, problem: RejectProblem) -> [u8; REJECTION_LEN] {
+    let [invoke_high, invoke_low] = invoke_id.0.to_be_bytes();
+    let [choice_high, choice_low] = REJECT.to_be_bytes();
+    let [high, low] = problem.0.to_be_bytes();
+    [
+        0xE7,
+        0x00,
+        0x00,
+        10,
+        0x00,
+        8, // a presentation APDU, an octet string
+        invoke_high,
+        invoke_low,
+        choice_high,
+        choice_low,
+        0x00,
+        2,
+        high,
+        low, // the problem
+    ]
+}
+
 /// Content after the choice.
 trait Body {
     fn put(&self, writer: &mut MderWriter);
@@ -408,5 +434,12 @@ mod tests {
         let encoded =
             DataApdu { invoke_id, message: DataMessage::EventReportResult(result) }.encode();
         assert_eq!(acknowledge(invoke_id, handle, event).as_slice(), encoded.unwrap());
+    }
+
+    #[test]
+    fn a_rejection_is_what_the_encoder_writes() {
+        let (invoke_id, problem) = (InvokeId(0x1236), RejectProblem::RESOURCE_LIMITATION);
+        let encoded = DataApdu { invoke_id, message: DataMessage::Reject(problem) }.encode();
+        assert_eq!(reject(invoke_id, problem).as_slice(), encoded.unwrap());
     }
 }

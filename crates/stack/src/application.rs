@@ -285,6 +285,33 @@ impl ApplicationSockets<'_, '_> {
         origin: Origin,
     ) -> Result<(), SendError> {
         let from = self.from(socket, to)?;
+        self.put(from, octets, to, origin)
+    }
+
+    /// As [`Self::send`], from our address `source`, as an answer requires.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::send`].
+    pub fn send_from(
+        &mut self,
+        socket: SocketIndex,
+        source: IpAddr,
+        octets: &[u8],
+        to: SocketAddr,
+        origin: Origin,
+    ) -> Result<(), SendError> {
+        let port = self.bound(socket, to)?.port();
+        self.put(SocketAddr::new(source, port), octets, to, origin)
+    }
+
+    fn put(
+        &mut self,
+        from: SocketAddr,
+        octets: &[u8],
+        to: SocketAddr,
+        origin: Origin,
+    ) -> Result<(), SendError> {
         if origin.hops == 0 {
             self.out.count(HOPS_SPENT);
             return Err(SendError::HopsSpent);

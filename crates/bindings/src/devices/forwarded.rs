@@ -156,7 +156,7 @@ impl DeviceConnection {
         let count = self.reports_here;
         self.reports_here = count.wrapping_add(1);
         let is_due = count.is_multiple_of(REPORTS_BEFORE_ANOTHER);
-        if !is_due || !self.is_over_stack() || record.confirmed || self.is_test {
+        if !is_due || !self.is_over_stack() || self.is_test {
             return;
         }
         let Some(session) = &self.session else { return };

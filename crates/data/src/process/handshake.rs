@@ -29,8 +29,8 @@ pub fn process_version() -> String {
     format!("{PROTOCOL}, tables {tables:016x}")
 }
 
-/// Changes with the meaning of any message.
-const PROTOCOL: u32 = 6;
+/// Changes with the meaning of any message, and with what both planes know of the plans of reports.
+const PROTOCOL: u32 = 7;
 
 /// The order to start a data plane.
 pub(super) struct StartOrder {

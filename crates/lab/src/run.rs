@@ -461,6 +461,9 @@ fn program_cost(stamps: &NodeStamps) -> Option<f64> {
 mod tests {
     use super::*;
 
+    /// More turns than any wait may take.
+    const MANY: u64 = 1_000_000;
+
     fn waiting(count: u32) -> LastProbes {
         LastProbes { missing: u64::from(count), quiet: 0, turns: 0 }
     }
@@ -470,7 +473,7 @@ mod tests {
         let mut last = waiting(50);
         assert!(last.may_arrive(49, 50) && !last.may_arrive(50, 50));
         let mut last = waiting(50);
-        let turns = (0..).take_while(|_| last.may_arrive(3, 50)).count();
+        let turns = (0..MANY).take_while(|_| last.may_arrive(3, 50)).count();
         // The first turn has three arrivals.
         assert_eq!(turns, usize::try_from(QUIET_TURNS).unwrap());
     }
@@ -479,10 +482,10 @@ mod tests {
     fn arrivals_make_it_go_on_but_not_for_ever() {
         let mut last = waiting(50);
         // A processor for one probe, every hundredth turn: 47 of them would be lost by the clock.
-        let turns = (0_u64..).take_while(|turn| last.may_arrive(3 + turn / 100, 50)).count();
+        let turns = (0..MANY).take_while(|turn| last.may_arrive(3 + turn / 100, 50)).count();
         assert_eq!(turns, usize::try_from(TURNS_MAX).unwrap() - 1);
         let mut last = waiting(20);
-        let turns = (0_u64..).take_while(|turn| last.may_arrive(turn / 50, 20)).count();
+        let turns = (0..MANY).take_while(|turn| last.may_arrive(turn / 50, 20)).count();
         assert_eq!(turns, 20 * 50, "all have arrived");
     }
 }

@@ -6,7 +6,7 @@ mod part;
 
 pub use part::parts;
 
-use crate::alarms::container::AlarmContainer;
+use crate::alarms::container::{AlarmContainer, CONTAINER};
 use crate::keyring::{Keyring, Keys};
 use crate::listeners::{CannotListen, ExchangedListeners, ListenerAddress};
 use crate::mqtt::Url;
@@ -410,9 +410,9 @@ impl Services {
                 let engine = self.running.cse.engine();
                 let admit =
                     AlarmContainer::admit(engine, described.base.value.as_str(), policy.as_deref());
-                let is_founded = block_on(&self.runtime, admit);
+                let obstacle = block_on(&self.runtime, admit);
                 let mut alarms = self.alarms.lock().unwrap_or_else(PoisonError::into_inner);
-                alarms.set_founded(is_founded);
+                alarms.set_obstacle(obstacle);
             }
         }
         (before, keys)
@@ -507,6 +507,12 @@ fn cse_config(config: &Config, described: &gatewright_config::Cse) -> cse::CseSe
     }
     machine.adopted_entities.clone_from(&described.adopt_devices);
     machine.cses_beyond.clone_from(&described.admit_beyond);
+    machine.reserved_names = vec![CONTAINER.to_owned()];
+    if let Some(devices) = config.devices.as_ref().filter(|_| is_reserving(described)) {
+        let pattern = format!("{}*", mapping(devices).entity_prefix);
+        machine.reserved_entities = vec![format!("C{pattern}")];
+        machine.reserved_names.push(pattern);
+    }
     machine.registrar = described.registrar.as_ref().map(|above| Registrar {
         cse_id: above.id.clone(),
         name: above.base.clone(),
@@ -548,6 +554,19 @@ fn cse_config(config: &Config, described: &gatewright_config::Cse) -> cse::CseSe
         running.connections_per_peer_max = usize::try_from(most).unwrap_or(usize::MAX);
     }
     running
+}
+
+/// Whether registrations of devices that come from outside are refused, as only this process
+/// registers its devices.
+///
+/// A CSE below that has no certificate registers its devices as anybody registers an AE: where such
+/// CSEs are admitted, the two cannot be told apart.
+fn is_reserving(described: &gatewright_config::Cse) -> bool {
+    let in_the_clear = described.http.is_some()
+        || described.coap.is_some()
+        || described.ws.is_some()
+        || described.mqtt.is_some();
+    described.admit.is_empty() || !in_the_clear
 }
 
 fn devices_config(

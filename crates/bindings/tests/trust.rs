@@ -355,3 +355,31 @@ async fn a_neighbour_gets_nothing_of_a_device() {
     ward.works_on().await;
     ward.stop().await;
 }
+
+/// An AE from an older store may have a device's name or AE-ID: the event names it.
+#[tokio::test]
+async fn an_ae_with_the_name_or_ae_id_of_a_device_is_named() {
+    let ward = Ward::new().await;
+    for (number, from, name, told) in [
+        (2, "Cbob", "phd-024241434b000002", "its name phd-024241434b000002 is that of the AE Cbob"),
+        (3, "Cphd-024241434b000003", "x", "is that of the AE x of somebody else"),
+    ] {
+        let content = json!({ "m2m:ae": { "rn": name, "api": "Nx", "rr": false, "srv": ["4"] } });
+        let made = Request::new(Operation::Create, "cse-gw", from, "squat")
+            .creating(ResourceType::ApplicationEntity, content.to_string());
+        assert_eq!(ward.gateway.engine().ask(made).await.unwrap().status, Status::Created);
+        let mut run = run_to(&ward.devices);
+        run.plan.system_id = SystemId([2, b'B', b'A', b'C', b'K', 0, 0, number]);
+        let device = tokio::spawn(agents::run(run));
+        let mut events = Vec::new();
+        wait_until("the refusal is told", || {
+            events.extend(ward.devices.refusals());
+            !events.is_empty()
+        })
+        .await;
+        assert!(events[0].text.contains(told), "{events:?}");
+        device.abort();
+    }
+    ward.works_on().await;
+    ward.stop().await;
+}

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 /// Name of the container.
-const CONTAINER: &str = "alarms";
+pub(crate) const CONTAINER: &str = "alarms";
 /// Label of the container, by which a later start recognises it as its own.
 const OWN_LABEL: &str = "gatewright:alarms";
 /// Changes that the container keeps.
@@ -37,8 +37,8 @@ pub(crate) struct AlarmContainer {
     engine: Arc<Engine>,
     /// Address of the CSEBase.
     base: String,
-    /// Whether the container is there and ours.
-    is_founded: bool,
+    /// Why changes are not stored; `None` if the container is there and ours.
+    obstacle: Option<String>,
     waiting: VecDeque<StoringChange>,
     dropped: u64,
     attempts: u64,
@@ -58,7 +58,7 @@ impl AlarmContainer {
         let container = Self {
             engine: Arc::clone(engine),
             base: base.to_owned(),
-            is_founded: Self::admit(engine, base, policy).await,
+            obstacle: Self::admit(engine, base, policy).await,
             waiting: VecDeque::new(),
             dropped: 0,
             attempts: 0,
@@ -74,12 +74,19 @@ impl AlarmContainer {
     }
 
     /// Creates the container if it is missing, and lets the operators in whom `policy` names;
-    /// returns whether it is ours, as somebody may have had another resource of this name before.
-    pub(crate) async fn admit(engine: &Engine, base: &str, policy: Option<&str>) -> bool {
+    /// returns why changes cannot be stored, as somebody may have had another resource of this name
+    /// before.
+    pub(crate) async fn admit(engine: &Engine, base: &str, policy: Option<&str>) -> Option<String> {
         // A conflict is the usual case.
-        let _ = engine.ask(creation(engine, base)).await;
+        let made = engine.ask(creation(engine, base)).await;
         let retrieve = request((engine, base), Operation::Retrieve, "", "container");
-        let found = content_of(engine, retrieve).await.unwrap_or_default();
+        let Some(found) = content_of(engine, retrieve).await else {
+            let status = made.map_or(Status::InternalServerError, |answer| answer.status).number();
+            return Some(format!(
+                "the container `{CONTAINER}` cannot be created ({status}): changes of alarms are in \
+                 the log only"
+            ));
+        };
         let list = |name: &str| -> Vec<&str> {
             let list = found.pointer(&format!("/m2m:cnt/{name}")).and_then(Value::as_array);
             list.into_iter().flatten().filter_map(Value::as_str).collect()
@@ -92,17 +99,22 @@ impl AlarmContainer {
             let update = request((engine, base), Operation::Update, "", "policy");
             let _ = engine.ask(update.with_content(content)).await;
         }
-        is_own
+        (!is_own).then(|| {
+            format!(
+                "`{CONTAINER}` is the name of {}: changes of alarms are in the log only",
+                described(&found)
+            )
+        })
     }
 
-    /// Notes whether the container is there and ours.
-    pub(crate) const fn set_founded(&mut self, is_founded: bool) {
-        self.is_founded = is_founded;
+    /// Notes why changes are not stored.
+    pub(crate) fn set_obstacle(&mut self, obstacle: Option<String>) {
+        self.obstacle = obstacle;
     }
 
-    /// Whether the name is taken by a resource of somebody else: then changes are not stored.
-    pub(crate) const fn is_foreign(&self) -> bool {
-        !self.is_founded
+    /// Why changes are not stored, as text for operators.
+    pub(crate) fn obstacle(&self) -> Option<&str> {
+        self.obstacle.as_deref()
     }
 
     /// Changes dropped because too many waited.
@@ -112,7 +124,7 @@ impl AlarmContainer {
 
     /// Takes changes to be stored, with the state of all alarms after each.
     pub(crate) fn take(&mut self, changes: &[AlarmChange], alarms: &Alarms) {
-        if !self.is_founded {
+        if self.obstacle.is_some() {
             return;
         }
         let micros = wall().as_micros();
@@ -187,7 +199,20 @@ fn request(
     Request::new(operation, to, engine.cse_id(), id)
 }
 
-async fn content_of(engine: &Engine, request: Request) -> Option<Value> {
+/// What a representation is of, for operators: the AE with its AE-ID, or the type's tag.
+pub(crate) fn described(representation: &Value) -> String {
+    let tagged = representation.as_object().and_then(|all| all.iter().next());
+    let tag = tagged.map_or("resource", |(tag, _)| tag.as_str());
+    let member = |name| tagged.and_then(|(_, inner)| inner.get(name)).and_then(Value::as_str);
+    match (member("aei"), member("cr")) {
+        (Some(entity), _) => format!("the AE {entity}"),
+        (None, Some(creator)) => format!("a resource of {creator} ({tag})"),
+        (None, None) => format!("another resource ({tag})"),
+    }
+}
+
+/// The content of a successful answer.
+pub(crate) async fn content_of(engine: &Engine, request: Request) -> Option<Value> {
     let answer = engine.ask(request).await.filter(|it| it.status == Status::Ok)?;
     serde_json::from_str(&answer.content?).ok()
 }

@@ -2,6 +2,7 @@
 
 use super::places::entity_of;
 use super::{Above, Counters, Delivery, Shared};
+use crate::alarms::container::{content_of, described};
 use crate::engine::{Task, wall};
 use core::hash::{Hash, Hasher};
 use core::time::Duration;
@@ -268,7 +269,7 @@ impl Shared {
                 match self.engine.together_or_none(tasks.collect()) {
                     Ok(answers) => answers,
                     Err(refusals) => {
-                        created.refused += self.note_refusals(&items, &refusals);
+                        created.refused += self.note_refusals(&items, &refusals).await;
                         created.is_whole = false;
                         return created;
                     }
@@ -290,7 +291,7 @@ impl Shared {
                     Fate::Nowhere | Fate::Barred | Fate::Refused => {
                         created.refused += 1;
                         let status = answer.map_or(Status::InternalServerError, |it| it.status);
-                        self.refusals.note(&self.mapping.entity_prefix, &item.request, status);
+                        self.note_refusal(&item.request, status).await;
                     }
                     Fate::Again(_) => {
                         // Another request for the same name: not to be taken for a repetition.
@@ -311,15 +312,47 @@ impl Shared {
     }
 
     /// Notes which items the CSE refuses; returns how many.
-    fn note_refusals(&self, items: &[Item], refusals: &[Option<Status>]) -> u64 {
+    async fn note_refusals(&self, items: &[Item], refusals: &[Option<Status>]) -> u64 {
         let mut refused = 0;
         for (item, status) in items.iter().zip(refusals) {
             if let Some(status) = status {
                 refused += 1;
-                self.refusals.note(&self.mapping.entity_prefix, &item.request, *status);
+                self.note_refusal(&item.request, *status).await;
             }
         }
         refused
+    }
+
+    /// Notes that the CSE refuses a device's request; the event names who has its name or AE-ID.
+    async fn note_refusal(&self, request: &Request, status: Status) {
+        if let Some(device) = self.refusals.is_news(&self.mapping.entity_prefix, request) {
+            let holder = self.holder(&request.from).await;
+            self.refusals.tell(device, request, status, holder.as_deref());
+        }
+    }
+
+    /// What has the name or the AE-ID of this device's AE, if that is not the device's AE.
+    async fn holder(&self, originator: &str) -> Option<String> {
+        let name = entity_of(originator)?;
+        let retrieve = |to: String| {
+            let id = format!("{name}-{}-holder", wall().as_micros());
+            content_of(
+                &self.engine,
+                Request::new(Operation::Retrieve, to, self.engine.cse_id(), id),
+            )
+        };
+        let member = |found: &Value, member: &str| {
+            let entity = found.get(ResourceType::ApplicationEntity.tag())?;
+            Some(entity.get(member)?.as_str()?.to_owned())
+        };
+        if let Some(found) = retrieve(format!("{}/{name}", self.base)).await
+            && member(&found, "aei").as_deref() != Some(originator)
+        {
+            return Some(format!("its name {name} is that of {}", described(&found)));
+        }
+        let found = retrieve(format!("{}/{originator}", self.engine.cse_id())).await?;
+        let other = member(&found, "rn").filter(|other| other != name)?;
+        Some(format!("its AE-ID {originator} is that of the AE {other} of somebody else"))
     }
 }
 

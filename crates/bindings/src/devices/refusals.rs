@@ -25,23 +25,39 @@ struct Noted {
 }
 
 impl Refusals {
-    /// Notes that a device's request was refused, unless that was noted a moment ago.
-    pub(super) fn note(&self, entity_prefix: &str, request: &Request, status: Status) {
+    /// The device whose request was refused, unless that was noted a moment ago.
+    pub(super) fn is_news<'request>(
+        &self,
+        entity_prefix: &str,
+        request: &'request Request,
+    ) -> Option<&'request str> {
         let name = request.from.strip_prefix('C').and_then(|it| it.strip_prefix(entity_prefix));
         // The gateway's own requests have no device as originator.
-        let Some(device) = name else { return };
+        let device = name?;
         let mut noted = self.lock();
         let (key, now) = ((request.from.clone(), request.to.clone()), Instant::now());
         let last = noted.known.get(&key);
         if last.is_some_and(|last| now.saturating_duration_since(*last) < SAME_WITHIN) {
-            return;
+            return None;
         }
         if noted.known.len() >= KNOWN_MAX {
             noted.known.clear();
         }
         noted.known.insert(key, now);
+        Some(device)
+    }
+
+    /// Tells that a device's request was refused; `holder` has the device's name or AE-ID.
+    pub(super) fn tell(
+        &self,
+        device: &str,
+        request: &Request,
+        status: Status,
+        holder: Option<&str>,
+    ) {
+        let mut noted = self.lock();
         if noted.waiting.len() < WAITING_MAX {
-            noted.waiting.push_back(event(device, request, status));
+            noted.waiting.push_back(event(device, request, status, holder));
         }
     }
 
@@ -55,15 +71,18 @@ impl Refusals {
     }
 }
 
-fn event(device: &str, request: &Request, status: Status) -> LogEvent {
+fn event(device: &str, request: &Request, status: Status, holder: Option<&str>) -> LogEvent {
     let (from, to, number) = (&request.from, &request.to, status.number());
-    let why = match status {
-        Status::OriginatorHasNoPrivilege => format!(
+    let why = match (holder, status) {
+        (Some(holder), _) => {
+            format!("{holder}; once that is deleted, the device gets its place when it associates")
+        }
+        (None, Status::OriginatorHasNoPrivilege) => format!(
             "its policy does not let {from} do that; acpi there needs device-itself, as \
              docs/devices.md says"
         ),
-        Status::NotFound => "it does not exist".to_owned(),
-        _ => format!("{status:?}"),
+        (None, Status::NotFound) => "it does not exist".to_owned(),
+        (None, _) => format!("{status:?}"),
     };
     let text = format!("requests of the device {device} to {to} are refused with {number}: {why}");
     LogEvent::new(LogLevel::Error, "devices", "device-refused", text)

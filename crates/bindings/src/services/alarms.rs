@@ -32,9 +32,9 @@ impl ServiceAlarms {
         Self { alarms, container }
     }
 
-    /// Notes whether the container of alarms is there and ours.
-    pub(super) const fn set_founded(&mut self, is_founded: bool) {
-        self.container.set_founded(is_founded);
+    /// Notes why changes of alarms are not stored.
+    pub(super) fn set_obstacle(&mut self, obstacle: Option<String>) {
+        self.container.set_obstacle(obstacle);
     }
 
     /// Observes every cause; returns the changes as events, and stores them.
@@ -70,9 +70,7 @@ impl ServiceAlarms {
             AlarmName::OutboxFilling,
         ];
         let mut words: Vec<_> = own.into_iter().filter_map(|name| self.word(name)).collect();
-        if self.container.is_foreign() {
-            words.push(("alarms", NOT_KEPT.to_owned()));
-        }
+        words.extend(self.container.obstacle().map(|why| ("alarms", why.to_owned())));
         words
     }
 
@@ -265,10 +263,6 @@ fn certificates(keyring: &Keyring, wall: Timestamp, thresholds: CseAlarms) -> Ve
 fn system_id(digits: &str) -> Option<SystemId> {
     stored::system_id(&[&format!("system-id:{digits}")])
 }
-
-/// Text for the operator: consequence of a resource that has the container's name.
-const NOT_KEPT: &str =
-    "a resource of somebody else is called `alarms`: changes of alarms are in the log only";
 
 #[cfg(test)]
 mod tests;

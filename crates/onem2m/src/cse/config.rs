@@ -51,6 +51,12 @@ pub struct CseConfig {
     /// AEs registered without a certificate that such a CSE takes over, as `/id-mn/Cphd-*`: the
     /// CSE-ID, and a pattern of AE-IDs of this CSE.
     pub adopted_entities: Vec<String>,
+    /// Patterns of names directly below the CSEBase that only the surrounding process gives, and
+    /// registered CSEs by their certificates.
+    pub reserved_names: Vec<String>,
+    /// Patterns of AE-IDs that only the surrounding process registers, and registered CSEs by their
+    /// certificates.
+    pub reserved_entities: Vec<String>,
     /// CSEs below those registered here, as `/id-mn/id-leaf`: the registered CSE that forwards
     /// requests, and the CSE below it.
     pub cses_beyond: Vec<String>,
@@ -80,6 +86,8 @@ impl CseConfig {
             admitted_cses: Vec::new(),
             sponsored_entities: vec!["Cphd-*".to_owned()],
             adopted_entities: Vec::new(),
+            reserved_names: Vec::new(),
+            reserved_entities: Vec::new(),
             cses_beyond: Vec::new(),
             base_readers: Vec::new(),
             registrar: None,

@@ -68,6 +68,9 @@ impl Cse {
         }
         check_creation_result(request)?;
         let (tag, mut attributes) = content_of(request, resource_type)?;
+        if !asker.is_own && parent_type == ResourceType::CseBase {
+            self.check_not_reserved(request, from, resource_type, &attributes)?;
+        }
         if resource_type.original().is_some() {
             // acmecse announces what its original does not have as null, the et of a CSEBase.
             attributes.retain(|_, value| !value.is_null());
@@ -140,6 +143,40 @@ impl Cse {
         let (_, given) = content_of(request, resource_type).map_err(|_| denied())?;
         let names = given.keys().map(String::as_str);
         self.demand_attributes(from, Right::Create, (parent, Some(resource_type)), names)
+    }
+
+    /// Refuses what the surrounding process has reserved for itself directly below the CSEBase.
+    ///
+    /// A CSE that the binding has authenticated is exempt: it registers its own devices here, and
+    /// `sponsored_entities` bounds their AE-IDs.
+    ///
+    /// # Errors
+    ///
+    /// 4103 for the AE-ID of a registration, 4105 for a name.
+    fn check_not_reserved(
+        &self,
+        request: &Request,
+        from: &str,
+        resource_type: ResourceType,
+        attributes: &Map<String, Value>,
+    ) -> Result<(), Refusal> {
+        if request.sponsor.is_some() {
+            return Ok(());
+        }
+        let is_among = |patterns: &[String], text: &str| {
+            patterns.iter().any(|pattern| matches_wildcard(pattern, text))
+        };
+        let registers = resource_type == ResourceType::ApplicationEntity;
+        if registers && is_among(&self.config.reserved_entities, from) {
+            let why = "the AE-ID is reserved for an entity of this CSE itself";
+            return Err(Refusal::new(Status::OriginatorHasNoPrivilege, why));
+        }
+        let name = attributes.get("rn").and_then(Value::as_str);
+        if name.is_some_and(|name| is_among(&self.config.reserved_names, name)) {
+            let why = "the name is reserved for a resource of this CSE itself";
+            return Err(Refusal::new(Status::Conflict, why));
+        }
+        Ok(())
     }
 
     /// Checks each type's rules beyond the form of its attributes.

@@ -1,7 +1,9 @@
 //! For whom the certificate of a CSE speaks (TS-0003 §7.2.1).
 
 use crate::bench::{Bench, config};
-use gatewright_onem2m::{CseConfig, Operation, Registrar, Request, ResourceType, Response};
+use gatewright_onem2m::{
+    CseConfig, Input, Operation, Registrar, Request, ResourceType, Response, Token,
+};
 
 const AE: &str = r#"{"m2m:ae":{"rn":"NAME","api":"Nx","rr":false,"srv":["4"]}}"#;
 const REMOTE: &str = r#"{"m2m:csr":{"rn":"id-mn","csi":"/id-mn","cb":"/id-mn/cse-mn","rr":false,
@@ -251,4 +253,39 @@ fn an_ae_that_came_without_a_certificate_is_given_to_a_cse() {
     // What was given may be taken back.
     bench.cse.reconfigure(bench.now, admitting());
     assert_eq!(look(&mut bench, "/id-mn", "Cphd-1", "one"), 4106);
+}
+
+/// What the process reserves at the CSEBase is refused to everybody else, by whatever path it comes,
+/// except to a CSE with a certificate.
+#[test]
+fn reserved_names_and_entities_are_for_the_process_itself() {
+    let mut config = admitting();
+    config.reserved_names = vec!["phd-*".to_owned(), "alarms".to_owned()];
+    config.reserved_entities = vec!["Cphd-*".to_owned()];
+    let mut bench = Bench::with(config);
+    for (from, name, expected) in [
+        ("Cphd-1", "one", 4103),
+        ("/id-in/Cphd-1", "one", 4103),
+        ("//gatewright.invalid/id-in/Cphd-1", "one", 4103),
+        ("Cbob", "phd-1", 4105),
+        ("Cbob", "alarms", 4105),
+        ("CAdmin", "alarms", 4105),
+        ("Cbob", "bob", 2001),
+    ] {
+        let status = bench.register(from, name).status.number();
+        assert_eq!(status, expected, "{from} {name}");
+    }
+    let container = ResourceType::Container;
+    let other = bench.create("CAdmin", "cse-in", container, r#"{"m2m:cnt":{"rn":"phd-1"}}"#);
+    assert_eq!(other.status.number(), 4105, "any type");
+    let below = bench.create("Cbob", "cse-in/bob", container, r#"{"m2m:cnt":{"rn":"alarms"}}"#);
+    assert_eq!(below.status.number(), 2001, "only directly below the CSEBase");
+    assert_eq!(register(&mut bench, "/id-mn", "Cphd-2", "phd-2"), 2001, "a CSE's device");
+    let content = AE.replace("NAME", "phd-1");
+    let own = bench.request(Operation::Create, "Cphd-1", "cse-in");
+    let own = own.creating(ResourceType::ApplicationEntity, content);
+    let token = Token(u64::MAX);
+    bench.cse.handle(bench.now, Input::Own { token, request: own });
+    let answers = bench.run();
+    assert_eq!(answers[0].1.status.number(), 2001, "the process's own");
 }

@@ -7,7 +7,7 @@ use gatewright_onem2m::{Operation, Request, ResourceType, Response, Status};
 use gatewright_part::Part;
 use gatewright_testbed::free_port;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -170,7 +170,8 @@ fn an_operator_reads_and_subscribes_to_alarms_which_restarts_do_not_repeat() {
     stop(fourth);
 }
 
-/// An AE of that name from before is not written into; the log has the alarm all the same.
+/// A resource of that name from before is not written into, and its AE is named; the log has the
+/// alarm all the same.
 #[test]
 fn a_resource_of_somebody_else_with_the_name_is_left_alone() {
     let gateway = Gateway::new("foreign");
@@ -178,14 +179,30 @@ fn a_resource_of_somebody_else_with_the_name_is_left_alone() {
     let before = gateway.start();
     let delete = Request::new(Operation::Delete, "gw/alarms", "CAdmin", "delete");
     assert_eq!(ask(&before.0, delete).status, Status::Deleted);
-    let entity = Request::new(Operation::Create, "gw", "CAdmin", "make")
-        .creating(ResourceType::Container, r#"{"m2m:cnt":{"rn":"alarms"}}"#);
-    assert_eq!(ask(&before.0, entity).status, Status::Created);
+    let entity = |name: &str, from: &str| {
+        let content = json!({ "m2m:ae": { "rn": name, "api": "Nx", "rr": false, "srv": ["4"] } });
+        Request::new(Operation::Create, "gw", from, format!("{name}-{from}"))
+            .creating(ResourceType::ApplicationEntity, content.to_string())
+    };
+    // From outside, neither its name nor a device's name or AE-ID is to be had.
+    for (name, from, refused) in [
+        ("alarms", "Cbob", Status::Conflict),
+        ("phd-0247000300000001", "Cbob", Status::Conflict),
+        ("bob", "Cphd-0247000300000001", Status::OriginatorHasNoPrivilege),
+    ] {
+        assert_eq!(ask(&before.0, entity(name, from)).status, refused, "{name} {from}");
+    }
+    assert_eq!(ask(&before.0, entity("bob", "Cbob")).status, Status::Created);
+    // As an earlier version left it.
+    let own = before.0.cse().engine().ask(entity("alarms", "Csquatter"));
+    assert_eq!(before.0.runtime.block_on(own).unwrap().status, Status::Created);
     stop(before);
     gateway.certify(20);
     let after = gateway.start();
     assert_eq!(after.1[0].new_events().len(), 1);
-    assert!(after.1[0].tell().words.iter().any(|(name, _)| *name == "alarms"));
+    let words = after.1[0].tell().words;
+    let told = words.iter().find(|(name, _)| *name == "alarms").map(|(_, told)| told.as_str());
+    assert!(told.is_some_and(|told| told.contains("the AE Csquatter")), "{words:?}");
     let id = "look";
     let look = Request::new(Operation::Retrieve, "gw/alarms/la", "CAdmin", id);
     assert_eq!(ask(&after.0, look).status, Status::NotFound);

@@ -117,8 +117,24 @@ impl Endpoint {
         self.hand_on(asked, message);
     }
 
+    /// Refuses a critical option that is there more often than it may be: "each supernumerary option
+    /// occurrence that appears subsequently in the message MUST be treated like an unrecognized
+    /// option" (RFC 7252 §5.4.5).
+    fn check_repeated(&mut self, message: &CoapMessage) -> Result<(), Refusal> {
+        let repeated = message.options.windows(2).find_map(|pair| match pair {
+            [(one, _), (next, _)] if one == next && one.is_critical() && !one.is_repeatable() => {
+                Some(*one)
+            }
+            _ => None,
+        });
+        let Some(number) = repeated else { return Ok(()) };
+        self.counters.bad_options += 1;
+        Err(Refusal::bad_option(number, "is given twice"))
+    }
+
     /// Checks a request and reassembles its body.
     fn check(&mut self, asked: &ServedRequest, message: &mut CoapMessage) -> Result<(), Refusal> {
+        self.check_repeated(message)?;
         for (number, value) in &message.options {
             match *number {
                 OptionNumber::PROXY_URI | OptionNumber::PROXY_SCHEME => {

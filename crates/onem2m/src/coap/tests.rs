@@ -178,7 +178,7 @@ type Wrong = (&'static str, &'static [u8], Option<Vec<u8>>);
 fn wrong_messages() {
     let reset = |id: &[u8]| Some([b"\x70\x00", id].concat());
     let answer = |code: Code, id: &[u8]| Some([&[0x60, code.0], id].concat());
-    let cases: [Wrong; 9] = [
+    let cases: [Wrong; 10] = [
         ("ping", b"\x40\x00\x01\x02", reset(b"\x01\x02")),
         ("empty, not confirmable", b"\x50\x00\x01\x02", None),
         ("reserved class", b"\x40\x20\x01\x02", reset(b"\x01\x02")),
@@ -194,6 +194,11 @@ fn wrong_messages() {
             "Proxy-Scheme",
             b"\x40\x01\x01\x02\xd1\x1ax",
             answer(Code::PROXYING_NOT_SUPPORTED, b"\x01\x02"),
+        ),
+        (
+            "Accept twice, with Uri-Path twice",
+            b"\x40\x01\x01\x02\xb1a\x01b\x61\x32\x01\x3c",
+            answer(Code::BAD_OPTION, b"\x01\x02\xffoption 17 is given twice"),
         ),
         ("response to nothing", b"\x41\x45\x01\x02\x09", reset(b"\x01\x02")),
     ];

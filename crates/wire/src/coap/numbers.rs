@@ -53,6 +53,20 @@ impl OptionNumber {
         self.0 & 0x01 != 0
     }
 
+    /// Whether a message may have the option several times (§5.4.5, §5.10): of the options known here,
+    /// and never one of TS-0008.
+    pub const fn is_repeatable(self) -> bool {
+        matches!(
+            self,
+            Self::IF_MATCH
+                | Self::ETAG
+                | Self::LOCATION_PATH
+                | Self::URI_PATH
+                | Self::URI_QUERY
+                | Self::LOCATION_QUERY
+        )
+    }
+
     /// Whether a proxy that does not know the option must not forward it (§5.4.2).
     pub const fn is_unsafe_to_forward(self) -> bool {
         self.0 & 0x02 != 0

@@ -9,9 +9,9 @@
 
 use crate::error::StoreError;
 use crate::sqlite::beside;
-use std::fs::{File, TryLockError};
+use std::fs::{File, Permissions, TryLockError};
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ pub(crate) enum Absent {
 /// Locks the database at a resolved path for a writer.
 pub(crate) fn lock(path: &Path, absent: Absent) -> Result<Lock, StoreError> {
     let name = beside(path, ".lock");
-    let beside = File::options().create(true).truncate(false).write(true).open(&name);
+    let beside = open_own(&name);
     let beside = beside.map_err(|source| StoreError::Lock { path: name.clone(), source })?;
     judge(beside.try_lock(), path, &name)?;
     refuse_links(path)?;
@@ -74,6 +74,18 @@ pub(crate) fn lock(path: &Path, absent: Absent) -> Result<Lock, StoreError> {
         judge(file.try_lock(), path, path)?;
     }
     Ok(Lock { file, _beside: Some(beside) })
+}
+
+/// Opens a file beside the database for writing, and creates it if it does not exist. Only the owner
+/// may open it: whoever can open a lock can hold it.
+pub(crate) fn open_own(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    let file = options.create(true).truncate(false).write(true).mode(OWNER_ONLY).open(path)?;
+    // One of an earlier version was open to everybody.
+    if file.metadata()?.mode() & 0o077 != 0 {
+        file.set_permissions(Permissions::from_mode(OWNER_ONLY))?;
+    }
+    Ok(file)
 }
 
 /// Locks the database at a resolved path for a reader, which keeps writers out; a file beside it is

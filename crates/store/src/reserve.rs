@@ -5,6 +5,7 @@
 //! allocated again as soon as there is two and a half times its size on the disk and inside the database
 //! together.
 
+use crate::lock::open_own;
 use crate::sqlite::beside;
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
@@ -187,7 +188,7 @@ pub(crate) fn allocate_beyond(file: &File, needed: u64, lead: u64) -> io::Result
 
 /// Allocates the blocks of a file.
 fn allocate(path: &Path, octets: u64) -> io::Result<()> {
-    let file = File::options().create(true).truncate(false).write(true).open(path)?;
+    let file = open_own(path)?;
     file.set_len(octets)?;
     let length = i64::try_from(octets).unwrap_or(i64::MAX);
     fallocate(&file, FallocateFlags::empty(), 0, length)?;

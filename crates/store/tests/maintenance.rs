@@ -136,8 +136,7 @@ fn a_backup_is_made_while_a_cse_runs_and_can_be_restored() {
     // Readings are their owner's: neither the files of a CSE that runs nor a copy are others' to read.
     for file in std::fs::read_dir(copy.parent().unwrap()).unwrap().map(Result::unwrap) {
         let others = file.metadata().unwrap().permissions().mode() & 0o077;
-        let is_lock = file.path().extension().is_some_and(|it| it == "lock" || it == "reserve");
-        assert!(others == 0 || is_lock, "{}: {others:o}", file.path().display());
+        assert_eq!(others, 0, "{}: {others:o}", file.path().display());
     }
     assert!(matches!(backup(&place.file(), &copy), Err(StoreError::Exists(_))), "it exists");
     // The copy is of one moment, and the CSE goes on.
@@ -422,4 +421,22 @@ fn what_remains_of_a_database_that_is_gone_is_kept() {
     assert_eq!(std::fs::read_dir(&place.0).unwrap().count(), 1, "nothing is created");
     std::fs::rename(&orphan, place.beside("cse.db.reserve")).unwrap();
     Database::open(&place.file(), &DatabaseOptions::default()).unwrap();
+}
+
+/// Whoever can open the lock could keep every CSE from starting; one of an earlier version is closed
+/// to others.
+#[test]
+fn the_files_beside_a_database_are_their_owners() {
+    let place = Place::new("modes");
+    for end in [".lock", ".reserve"] {
+        let path = place.beside(&format!("cse.db{end}"));
+        std::fs::write(&path, "").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    let ward = Ward::with_instances(&place, 1);
+    for end in [".lock", ".reserve"] {
+        let mode = std::fs::metadata(place.beside(&format!("cse.db{end}"))).unwrap().permissions();
+        assert_eq!(mode.mode() & 0o777, 0o600, "{end}");
+    }
+    drop(ward);
 }

@@ -179,7 +179,11 @@ impl Database {
                 | OpenFlags::SQLITE_OPEN_CREATE
                 | OpenFlags::SQLITE_OPEN_NO_MUTEX,
         )?;
-        if check_owner(&connection, path)? == Owner::Ours {
+        let owner = check_owner(&connection, path)?;
+        if connection.is_readonly("main")? {
+            return Err(StoreError::ReadOnly(path.clone()));
+        }
+        if owner == Owner::Ours {
             convert(&connection, path)?;
         }
         Self::set_up(Some(lock), connection, options)

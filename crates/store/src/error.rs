@@ -47,6 +47,13 @@ pub enum StoreError {
         /// This program's version.
         known: i64,
     },
+    /// SQLite can only read the file.
+    #[error(
+        "{} can be read but not written: octet 18 of its header, the write version, is damaged or of a \
+         later SQLite, or its file system is read-only",
+        .0.display()
+    )]
+    ReadOnly(PathBuf),
     /// A file that would be written is there already.
     #[error("{} exists already, and is not overwritten: move it away first", .0.display())]
     Exists(PathBuf),

@@ -109,7 +109,8 @@ pub(crate) fn share_lock(path: &Path) -> Result<Lock, StoreError> {
 }
 
 /// Refuses a write-ahead log with content whose database is gone: SQLite would create an empty database
-/// and delete the log, which has the latest commits. A reserve alone has nothing to lose.
+/// and delete the log, which has the latest commits. A reserve without a database has nothing to
+/// lose; beside an empty file it says that this had been a database.
 pub(crate) fn refuse_orphans(path: &Path) -> Result<(), StoreError> {
     let database = path.metadata().map(|file| file.len());
     let is_gone = database.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
@@ -118,6 +119,10 @@ pub(crate) fn refuse_orphans(path: &Path) -> Result<(), StoreError> {
     let is_empty = is_gone || database.is_ok_and(|octets| octets == 0);
     if is_empty && log.metadata().is_ok_and(|log| log.len() > 0) {
         return Err(StoreError::Orphan { path: path.to_owned(), orphan: log });
+    }
+    let reserve = beside(path, ".reserve");
+    if is_empty && !is_gone && reserve.exists() {
+        return Err(StoreError::Orphan { path: path.to_owned(), orphan: reserve });
     }
     Ok(())
 }

@@ -14,13 +14,15 @@ use gatewright_onem2m::{Cse, CseConfig, CseType, NoBase};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Findings of SQLite about the file's structure at most.
 const STRUCTURE_MAX: usize = 100;
+/// Octets of SQLite's header up to the write version.
+const HEADER_OCTETS: usize = 19;
 /// Version of the tables from which on they have blocks of records.
 const BLOCKS_SINCE: i64 = 3;
 /// Rows of a gap that are tried one by one.
@@ -100,9 +102,17 @@ pub fn inspect(path: &Path) -> Result<Inspection, StoreError> {
         ..Inspection::default()
     };
     if check_owner(&snapshot, path)? == Owner::Nobody {
+        found.structure.push("the file is empty: a CSE would start anew with it".to_owned());
         return Ok(found);
     }
-    found.structure = structure(&snapshot);
+    if !is_writable(path) {
+        found.structure.push(
+            "octet 18 of its header, the write version, is damaged or of a later SQLite: no CSE \
+             could write to it"
+                .to_owned(),
+        );
+    }
+    found.structure.extend(structure(&snapshot));
     match remembered::read(&snapshot) {
         Ok(recalled) => found.structure.extend(
             (recalled.unreadable.iter())
@@ -129,6 +139,15 @@ pub fn inspect(path: &Path) -> Result<Inspection, StoreError> {
         Err(_) => Some(0),
     };
     Ok(found)
+}
+
+/// Whether SQLite writes files of this header: octet 18 is 1, or 2 with a write-ahead log (SQLite's
+/// file format §1.3.3). It opens others read-only.
+fn is_writable(path: &Path) -> bool {
+    let mut header = [0; HEADER_OCTETS];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut header));
+    let [.., write_version] = header;
+    read.is_ok() && matches!(write_version, 1 | 2)
 }
 
 /// Writes a copy of the database at `path` to `to`, which must not exist. A CSE may be writing to it:

@@ -423,6 +423,40 @@ fn what_remains_of_a_database_that_is_gone_is_kept() {
     Database::open(&place.file(), &DatabaseOptions::default()).unwrap();
 }
 
+/// A database that was emptied is not taken for a new one; an empty file alone is new to a CSE, but
+/// not sound.
+#[test]
+fn an_emptied_database_is_not_taken_for_a_new_one() {
+    let place = Place::new("emptied");
+    drop(Ward::with_instances(&place, 1));
+    let reserve = place.beside("cse.db.reserve");
+    assert!(reserve.exists());
+    std::fs::File::create(place.file()).unwrap();
+    let opened = Database::open(&place.file(), &DatabaseOptions::default()).map(drop);
+    for refused in [opened, inspect(&place.file()).map(drop)] {
+        let Err(StoreError::Orphan { orphan, .. }) = refused else { panic!("{refused:?}") };
+        assert_eq!(orphan, reserve);
+    }
+    std::fs::remove_file(&reserve).unwrap();
+    let found = inspect(&place.file()).unwrap();
+    assert!(!found.is_sound() && found.structure[0].contains("empty"), "{found:?}");
+    Database::open(&place.file(), &DatabaseOptions::default()).unwrap();
+}
+
+/// SQLite opens a file of a later write version read-only, and says so at the first change only.
+#[test]
+fn a_database_that_cannot_be_written_is_refused() {
+    let place = Place::new("read-only");
+    drop(Ward::with_instances(&place, 1));
+    let mut octets = std::fs::read(place.file()).unwrap();
+    octets[18] = 9;
+    std::fs::write(place.file(), octets).unwrap();
+    let opened = Database::open(&place.file(), &DatabaseOptions::default()).map(drop);
+    assert!(matches!(opened, Err(StoreError::ReadOnly(_))), "{opened:?}");
+    let found = inspect(&place.file()).unwrap();
+    assert!(!found.is_sound() && found.structure[0].contains("octet 18"), "{found:?}");
+}
+
 /// Whoever can open the lock could keep every CSE from starting; one of an earlier version is closed
 /// to others.
 #[test]

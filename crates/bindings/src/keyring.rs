@@ -1,7 +1,7 @@
 //! TLS certificates that can be replaced while connections stay: each new handshake, incoming or
 //! outgoing, uses the latest ones.
 
-use crate::tls::{ChecksStaples, RevokedPeers, Tls, TlsError, provider};
+use crate::tls::{ChecksStaples, RevokedPeers, Tls, TlsError, provider, read_bounded};
 use core::hash::{Hash, Hasher};
 use core::sync::atomic::{AtomicU64, Ordering};
 use gatewright_onem2m::Timestamp;
@@ -60,7 +60,7 @@ fn print(tls: &Tls) -> u64 {
     let files = [&tls.certificate, &tls.key, &tls.authorities];
     for path in files.into_iter().chain(&tls.crl).chain(&tls.ocsp_response) {
         // One that cannot be read is found out by whoever reads it.
-        std::fs::read(path).unwrap_or_default().hash(&mut hasher);
+        read_bounded(path).unwrap_or_default().hash(&mut hasher);
     }
     tls.ocsp_required.hash(&mut hasher);
     hasher.finish()

@@ -16,7 +16,8 @@ use crate::keyring::Keyring;
 use core::time::Duration;
 use gatewright_onem2m::{Operation, Request, Timestamp};
 pub(crate) use ocsp::ChecksStaples;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::net::TcpStream;
@@ -149,7 +150,7 @@ impl Tls {
     fn staple(&self) -> Result<Vec<u8>, TlsError> {
         let Some(path) = &self.ocsp_response else { return Ok(Vec::new()) };
         let refuse = |source| TlsError::Response { path: path.clone(), source };
-        let response = std::fs::read(path).map_err(refuse)?;
+        let response = read_bounded(path).map_err(refuse)?;
         let mut chain = certificates(&self.certificate)?;
         let certificate = chain.remove(0);
         chain.extend(certificates(&self.authorities)?);
@@ -180,7 +181,8 @@ impl Tls {
     fn lists(&self) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
         let Some(path) = &self.crl else { return Ok(Vec::new()) };
         let refuse = |source| TlsError::File { path: path.clone(), source };
-        let found = CertificateRevocationListDer::pem_file_iter(path).map_err(refuse)?;
+        let octets = read_pem(path)?;
+        let found = CertificateRevocationListDer::pem_slice_iter(&octets);
         let found: Vec<_> = found.collect::<Result<_, _>>().map_err(refuse)?;
         // Without any list nothing would be compared, and nobody would notice.
         if found.is_empty() { Err(TlsError::NoList(path.clone())) } else { Ok(found) }
@@ -302,8 +304,34 @@ fn store(authorities: &Path) -> Result<RootCertStore, TlsError> {
 
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     let refuse = |source| TlsError::File { path: path.to_owned(), source };
-    PrivateKeyDer::from_pem_file(path).map_err(refuse)
+    PrivateKeyDer::from_pem_slice(&read_pem(path)?).map_err(refuse)
 }
+
+/// The octets of a file of certificates, keys or lists.
+///
+/// # Errors
+///
+/// [`TlsError::File`] if it cannot be read, or does not end within [`FILE_OCTETS_MAX`], as a device
+/// such as `/dev/zero` does.
+fn read_pem(path: &Path) -> Result<Vec<u8>, TlsError> {
+    let refuse = |source| TlsError::File { path: path.to_owned(), source: pem::Error::Io(source) };
+    read_bounded(path).map_err(refuse)
+}
+
+/// The octets of a file of at most [`FILE_OCTETS_MAX`].
+pub(crate) fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
+    let mut octets = Vec::new();
+    File::open(path)?.take(FILE_OCTETS_MAX + 1).read_to_end(&mut octets)?;
+    if u64::try_from(octets.len()).is_ok_and(|len| len <= FILE_OCTETS_MAX) {
+        return Ok(octets);
+    }
+    let why = format!("longer than {} MiB", FILE_OCTETS_MAX >> 20);
+    Err(io::Error::new(io::ErrorKind::InvalidData, why))
+}
+
+/// Octets of a file of certificates, keys or lists at most; the largest lists of public authorities
+/// have some 10 MiB.
+const FILE_OCTETS_MAX: u64 = 64 << 20;
 
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
@@ -311,7 +339,8 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let refuse = |source| TlsError::File { path: path.to_owned(), source };
-    let found = CertificateDer::pem_file_iter(path).map_err(refuse)?;
+    let octets = read_pem(path)?;
+    let found = CertificateDer::pem_slice_iter(&octets);
     let found: Vec<_> = found.collect::<Result<_, _>>().map_err(refuse)?;
     if found.is_empty() { Err(TlsError::Empty(path.to_owned())) } else { Ok(found) }
 }
@@ -506,6 +535,21 @@ fn is_cse(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A device that never ends is refused, and is not read until the memory is full.
+    #[test]
+    fn a_file_without_an_end_is_refused() {
+        let endless = PathBuf::from("/dev/zero");
+        for refused in [certificates(&endless).map(drop), private_key(&endless).map(drop)] {
+            let Err(TlsError::File { path, source: pem::Error::Io(source) }) = refused else {
+                panic!("{refused:?}");
+            };
+            assert_eq!(
+                (path, source.to_string().as_str()),
+                (endless.clone(), "longer than 64 MiB")
+            );
+        }
+    }
 
     /// TS-0010 §6.4.2: the originator's identifier, `:` for `/`.
     #[test]

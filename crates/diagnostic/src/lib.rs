@@ -17,6 +17,7 @@
 mod render;
 mod source;
 
+pub use render::shown;
 pub use source::{Position, Source, SourceId, Sources, Span};
 
 use serde::Serialize;

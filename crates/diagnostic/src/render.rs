@@ -44,9 +44,11 @@ impl Diagnostic {
         let mut groups = vec![main];
         groups.extend(self.patch(sources));
         let picture = renderer.decor_style(DecorStyle::Ascii).render(&groups);
-        // The renderer draws the C0 characters of an excerpt as pictures, but lets C1 pass. It
-        // writes none of its own, so that they can be replaced in what it has drawn.
-        picture.replace(|c| matches!(c, '\u{80}'..='\u{9f}'), "\u{fffd}")
+        // The renderer draws the C0 characters of an excerpt as pictures, but lets C1 and some that
+        // change the direction of text pass. It writes none of its own, so that they can be replaced
+        // in what it has drawn.
+        let steers = |c| matches!(c, '\u{80}'..='\u{9f}') || is_bidirectional(c);
+        picture.replace(steers, "\u{fffd}")
     }
 
     fn patch<'a>(&'a self, sources: &'a Sources) -> Option<Group<'a>> {
@@ -139,10 +141,11 @@ impl<'a> Excerpt<'a> {
     }
 }
 
-/// The words with visible symbols in place of control characters, as the renderer draws them in
-/// excerpts.
-fn shown(words: &str) -> Cow<'_, str> {
-    let steers = |c: char| c.is_control() && c != '\n';
+/// The words with visible symbols in place of characters that steer a terminal: control characters
+/// other than the end of a line, and those that change the direction of text. The renderer draws
+/// them so in excerpts.
+pub fn shown(words: &str) -> Cow<'_, str> {
+    let steers = |c: char| (c.is_control() && c != '\n') || is_bidirectional(c);
     if !words.contains(steers) {
         return Cow::Borrowed(words);
     }
@@ -152,6 +155,14 @@ fn shown(words: &str) -> Cow<'_, str> {
         _ => '\u{fffd}',
     };
     words.chars().map(|c| if steers(c) { picture(c) } else { c }).collect::<String>().into()
+}
+
+/// Whether a character changes the direction of the text around it (Unicode, UAX 9 §2).
+const fn is_bidirectional(c: char) -> bool {
+    matches!(
+        c,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    )
 }
 
 /// The first of Unicode's symbols for the C0 characters, which are in the same order.

@@ -7,6 +7,8 @@ use crate::SourceRange;
 pub struct Source {
     name: String,
     text: String,
+    /// Where lines end, in ascending order: a text may have as many findings as lines.
+    line_ends: Vec<usize>,
     /// The files behind the first one, in order.
     further: Vec<FileStart>,
 }
@@ -47,12 +49,14 @@ impl Source {
     /// The line and column of the octet at `offset` in its file; past the end, those of the end.
     pub fn position(&self, offset: usize) -> Position {
         let (_, begin) = self.file_at(offset.min(self.text.len()));
-        let before = self.text.get(begin..offset).or_else(|| self.text.get(begin..));
-        let before = before.unwrap_or_default();
-        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        let line = before.bytes().filter(|&octet| octet == b'\n').count() + 1;
-        let column = before.get(line_start..).unwrap_or_default().chars().count() + 1;
-        Position { line, column }
+        let is_inside = self.text.get(begin..offset).is_some();
+        let offset = if is_inside { offset } else { self.text.len() };
+        let lines_before = |offset| self.line_ends.partition_point(|&end| end < offset);
+        let (first, here) = (lines_before(begin), lines_before(offset));
+        let last_end = here.checked_sub(1).and_then(|last| self.line_ends.get(last));
+        let line_start = last_end.map_or(begin, |end| begin.max(end + 1));
+        let column = self.text.get(line_start..offset).unwrap_or_default().chars().count() + 1;
+        Position { line: here.saturating_sub(first) + 1, column }
     }
 }
 
@@ -110,7 +114,9 @@ impl Sources {
     /// Adds a text.
     pub fn add(&mut self, name: impl Into<String>, text: impl Into<String>) -> SourceId {
         let id = SourceId(u32::try_from(self.sources.len()).unwrap_or(u32::MAX));
-        self.sources.push(Source { name: name.into(), text: text.into(), further: Vec::new() });
+        let text = text.into();
+        let line_ends = text.match_indices('\n').map(|(end, _)| end).collect();
+        self.sources.push(Source { name: name.into(), text, line_ends, further: Vec::new() });
         id
     }
 
@@ -136,8 +142,12 @@ impl Sources {
 
     /// The text of `id`; an empty one if the id belongs to other sources.
     pub fn get(&self, id: SourceId) -> &Source {
-        const NONE: &Source =
-            &Source { name: String::new(), text: String::new(), further: Vec::new() };
+        const NONE: &Source = &Source {
+            name: String::new(),
+            text: String::new(),
+            line_ends: Vec::new(),
+            further: Vec::new(),
+        };
         usize::try_from(id.0).ok().and_then(|index| self.sources.get(index)).unwrap_or(NONE)
     }
 

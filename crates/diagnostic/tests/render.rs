@@ -43,11 +43,17 @@ fn a_span_outside_the_text_is_cut_to_it() {
     }
 }
 
+/// Whether a character steers a terminal.
+fn steers(c: char) -> bool {
+    (c.is_control() && c != '\n') || "\u{61c}\u{200e}\u{202e}\u{2066}".contains(c)
+}
+
 /// An escape sequence in a file of a stranger is shown, not obeyed.
 #[test]
 fn no_control_character_reaches_the_terminal() {
     let source = SourceId::default();
     let controls = ('\u{0}'..='\u{9f}').filter(|c| c.is_control() && *c != '\n');
+    let controls = controls.chain("\u{61c}\u{200e}\u{202e}\u{2066}".chars());
     for control in controls {
         let word = format!("a{control}b");
         let (start, end) = (0, word.len());
@@ -62,7 +68,7 @@ fn no_control_character_reaches_the_terminal() {
             .help(word.clone())
             .fix(span, word.clone(), &word);
         let plain = finding.render(&sources, false);
-        let left = plain.chars().find(|c| c.is_control() && *c != '\n');
+        let left = plain.chars().find(|&c| steers(c));
         assert_eq!(left, None, "{control:?} in {plain:?}");
         // What a style is made of: `ESC [`, digits and semicolons, `m`.
         let styled = finding.render(&sources, true);
@@ -75,7 +81,7 @@ fn no_control_character_reaches_the_terminal() {
             text
         });
         let text = first + &rest.collect::<String>();
-        let left = text.chars().find(|c| c.is_control() && *c != '\n');
+        let left = text.chars().find(|&c| steers(c));
         assert_eq!(left, None, "{control:?} in {styled:?}");
     }
 }

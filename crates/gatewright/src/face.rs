@@ -3,7 +3,7 @@
 use crate::exit::{Exit, Failure};
 use crate::lines::say;
 use anyhow::Result;
-use gatewright_diagnostic::{Diagnostic, Finding, Severity, Sources};
+use gatewright_diagnostic::{Diagnostic, Finding, Severity, Sources, shown};
 use serde::Serialize;
 use std::io::{IsTerminal, Write};
 use std::sync::mpsc::channel;
@@ -33,7 +33,7 @@ impl Face {
 
     /// Prints one of several answers: with `--json`, a value in one line.
     pub(crate) fn line(self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
-        let text = if self.json { serde_json::to_string(value)? } else { text() };
+        let text = if self.json { serde_json::to_string(value)? } else { visible(&text()) };
         let mut out = std::io::stdout().lock();
         writeln!(out, "{}", text.trim_end_matches('\n'))?;
         Ok(out.flush()?)
@@ -45,7 +45,7 @@ impl Face {
         value: &impl Serialize,
         text: impl FnOnce() -> String,
     ) -> Result<()> {
-        let text = if self.json { serde_json::to_string_pretty(value)? } else { text() };
+        let text = if self.json { serde_json::to_string_pretty(value)? } else { visible(&text()) };
         let mut out = std::io::stdout().lock();
         out.write_all(text.as_bytes())?;
         if !text.is_empty() && !text.ends_with('\n') {
@@ -103,7 +103,7 @@ impl Face {
     /// Prints progress on standard error; nothing with `--json`.
     pub(crate) fn note(self, text: &str) {
         if !self.json {
-            say(text);
+            say(&visible(text));
         }
     }
 
@@ -114,9 +114,9 @@ impl Face {
             // Nobody is left to be told if standard output is gone.
             let _ = self.answer(&value, String::new);
         } else if self.colour {
-            say(&format!("\u{1b}[1;31merror\u{1b}[0m: {message}"));
+            say(&format!("\u{1b}[1;31merror\u{1b}[0m: {}", visible(message)));
         } else {
-            say(&format!("error: {message}"));
+            say(&format!("error: {}", visible(message)));
         }
     }
 
@@ -124,4 +124,10 @@ impl Face {
     pub(crate) fn data(findings: &[Diagnostic], sources: &Sources) -> Vec<Finding> {
         findings.iter().map(|finding| finding.finding(sources)).collect()
     }
+}
+
+/// The text without characters that steer a terminal, except tabs and ends of lines: parts of it may
+/// be a peer's.
+fn visible(text: &str) -> String {
+    text.split('\t').map(shown).collect::<Vec<_>>().join("\t")
 }

@@ -18,6 +18,8 @@ use anyhow::Result;
 use gatewright_config::{Experiment, parse_experiment};
 use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_lab::LabRun;
+use std::fs::{self, File};
+use std::io::Write as _;
 use std::path::Path;
 
 pub(super) const JSON: &str = "run: {title, files: {html, json, csv}, seconds, probes, conditions, left_out, warnings}, with --agents {title, files, seconds, machines, packets, findings}, and \
@@ -66,6 +68,38 @@ impl Lab {
     }
 }
 
+/// Writes the files of a report, `lab-NAME.ENDING` with its text for each, into a folder; returns
+/// their paths. None replaces an earlier one until all are written: a full disk leaves the earlier
+/// report as it was.
+fn write_report<const N: usize>(
+    folder: &Path,
+    name: &str,
+    texts: &[(&str, String); N],
+) -> Result<[String; N], Failure> {
+    let paths = texts.each_ref().map(|(ending, _)| folder.join(format!("lab-{name}.{ending}")));
+    let parts = paths.each_ref().map(|path| path.with_added_extension("part"));
+    let written = parts.iter().zip(texts).zip(&paths).try_for_each(|((part, (_, text)), path)| {
+        let write = File::create(part).and_then(|mut file| {
+            file.write_all(text.as_bytes())?;
+            file.sync_all()
+        });
+        write.map_err(|error| Failure::file(&path.to_string_lossy(), &error))
+    });
+    let moved = written.and_then(|()| {
+        parts.iter().zip(&paths).try_for_each(|(part, path)| {
+            let moved = fs::rename(part, path);
+            moved.map_err(|error| Failure::file(&path.to_string_lossy(), &error))
+        })
+    });
+    if moved.is_err() {
+        for part in &parts {
+            // Those that were moved or never written are not there.
+            let _ = fs::remove_file(part);
+        }
+    }
+    moved.map(|()| paths.map(|path| path.to_string_lossy().into_owned()))
+}
+
 /// Experiments that need no file, by name.
 const EXPERIMENTS: [(&str, &str); 2] = [
     ("default", include_str!("../../../../examples/lab/default.toml")),
@@ -107,4 +141,29 @@ fn result(path: &str) -> Result<LabRun, Failure> {
 /// Seconds as minutes and seconds.
 fn time(seconds: f64) -> String {
     if seconds < 90.0 { format!("{seconds:.0} s") } else { format!("{:.1} min", seconds / 60.0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The second report fails at its last file, as on a full disk: the first one is whole.
+    #[test]
+    fn a_report_that_cannot_be_written_leaves_the_earlier_one() {
+        let folder = std::env::temp_dir().join(format!("lab-report-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let texts = |text: &str| ["json", "csv", "html"].map(|ending| (ending, text.to_owned()));
+        let paths = write_report(&folder, "x", &texts("first")).unwrap();
+        let obstacle = folder.join("lab-x.html.part");
+        fs::create_dir(&obstacle).unwrap();
+        assert!(write_report(&folder, "x", &texts("second")).is_err());
+        for path in &paths {
+            assert_eq!(fs::read_to_string(path).unwrap(), "first", "{path}");
+        }
+        fs::remove_dir(&obstacle).unwrap();
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 3, "nothing incomplete is left");
+        write_report(&folder, "x", &texts("third")).unwrap();
+        assert_eq!(fs::read_to_string(&paths[0]).unwrap(), "third");
+        fs::remove_dir_all(&folder).unwrap();
+    }
 }

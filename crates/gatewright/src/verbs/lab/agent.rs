@@ -103,14 +103,9 @@ pub(super) fn run_file(file: &Path, output: &Path, face: Face) -> Result<Exit> {
         }
     });
     let stem = file.file_stem().map_or("agents".into(), |stem| stem.to_string_lossy());
-    let mut files = Vec::new();
     let json = serde_json::to_string(&run).unwrap_or_default() + "\n";
-    for (ending, text) in [("html", agents_html(&run)), ("json", json), ("csv", agents_csv(&run))] {
-        let path = output.join(format!("lab-{stem}.{ending}"));
-        let shown = path.to_string_lossy().into_owned();
-        fs::write(&path, text).map_err(|error| Failure::file(&shown, &error))?;
-        files.push(shown);
-    }
+    let texts = [("html", agents_html(&run)), ("json", json), ("csv", agents_csv(&run))];
+    let files = super::write_report(output, &stem, &texts)?;
     let answer = json!({
         "title": run.experiment.title,
         "files": files,

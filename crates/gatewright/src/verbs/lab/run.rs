@@ -120,18 +120,10 @@ pub(super) fn line(progress: &LabProgress) -> String {
 }
 
 fn write(folder: &Path, name: &str, run: &LabRun) -> Result<Files, Failure> {
-    let file = |ending: &str, text: &str| {
-        let path = folder.join(format!("lab-{name}.{ending}"));
-        let shown = path.to_string_lossy().into_owned();
-        fs::write(&path, text).map_err(|error| Failure::file(&shown, &error))?;
-        Ok::<_, Failure>(shown)
-    };
     let text = serde_json::to_string(run).unwrap_or_default() + "\n";
-    Ok(Files {
-        json: file("json", &text)?,
-        csv: file("csv", &csv(run))?,
-        html: file("html", &html(run))?,
-    })
+    let texts = [("json", text), ("csv", csv(run)), ("html", html(run))];
+    let [json, csv, html] = super::write_report(folder, name, &texts)?;
+    Ok(Files { html, json, csv })
 }
 
 fn summary(run: &LabRun, files: &Files) -> String {

@@ -27,6 +27,7 @@ mod host;
 mod listen;
 mod located;
 mod log;
+mod mesh;
 mod messages;
 mod model;
 mod position;
@@ -54,7 +55,7 @@ pub use messages::{AttachMessages, MessageHandler, MessageMatch};
 pub use model::{
     Advertise, Attach, Config, Control, Cse, CseAlarms, CseTls, Delivery, Device, DeviceMap,
     DeviceView, Devices, DevicesTls, Handler, HostPart, Link, Listen, Located, Match, Merge, Mesh,
-    MeshProfile, Mode, PeerBounds, PlaneMode, Program, Registrar, ReplayPace, Route,
+    MeshProfile, MeshTunnel, Mode, PeerBounds, PlaneMode, Program, Registrar, ReplayPace, Route,
     SegmentImpairment, Series, SilentAfter, StaticNeighbour, SystemIdField, UDP_CLIENTS_MAX,
     UdpGateway, VirtualTag, WORKERS_MAX, Web, WebTls,
 };

@@ -6,6 +6,7 @@ use crate::difference::WrittenValues;
 pub use crate::listen::{Listen, Web, WebTls};
 pub use crate::located::Located;
 use crate::log::Log;
+pub use crate::mesh::{Mesh, MeshProfile, MeshTunnel};
 use crate::messages::AttachMessages;
 use gatewright_diagnostic::Span;
 pub use gatewright_stack::builtin::HostPart;
@@ -124,32 +125,6 @@ impl Config {
 
 /// What stands before the name of a credential in place of a path.
 const CREDENTIAL: &str = "credential:";
-
-/// The node of the label-switched mesh.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Mesh {
-    /// Name of the interface by which the host uses the mesh.
-    pub interface: String,
-    /// Interfaces of the links that it joins.
-    pub links: Vec<Located<String>>,
-    /// The profile of the mesh.
-    pub profile: MeshProfile,
-    /// File of the keys that authenticate the nodes, or of the node's own key; without one everybody
-    /// may join.
-    pub key_file: Option<String>,
-    /// File of the members whose own keys are admitted; without one the keys are those of all.
-    pub members_file: Option<String>,
-}
-
-/// The protocol profile of a mesh.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum MeshProfile {
-    /// The Lilith paper's protocol.
-    Classic,
-    /// Acknowledged, monitored and repaired.
-    #[default]
-    Default,
-}
 
 /// Where the data plane runs.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

@@ -8,9 +8,9 @@ use crate::messages::{self, AttachMessages};
 use crate::model::{
     Advertise, Attach, Config, Control, Cse, CseAlarms, CseTls, Delivery, Device, DeviceMap,
     DeviceView, Devices, DevicesTls, Handler, Link, Listen, Located, Match, Merge, Mesh,
-    MeshProfile, Mode, PeerBounds, Place, PlaneMode, Program, Registrar, ReplayPace, Route,
-    SegmentImpairment, Series, Side, SilentAfter, StaticNeighbour, SystemIdField, UdpGateway,
-    VirtualTag, Web, WebTls,
+    MeshProfile, MeshTunnel, Mode, PeerBounds, Place, PlaneMode, Program, Registrar, ReplayPace,
+    Route, SegmentImpairment, Series, Side, SilentAfter, StaticNeighbour, SystemIdField,
+    UdpGateway, VirtualTag, Web, WebTls,
 };
 use crate::values::{self, Prefix};
 use crate::view::View;
@@ -120,6 +120,9 @@ fn mesh(table: View<'_>) -> Mesh {
     Mesh {
         interface: table.owned("interface").unwrap_or_else(|| "mesh0".to_owned()),
         links: links.collect(),
+        tunnels: (table.named("tunnel").into_iter())
+            .filter_map(|(name, table)| mesh_tunnel(name, table))
+            .collect(),
         profile: match profile {
             Some("classic") => MeshProfile::Classic,
             _ => MeshProfile::Default,
@@ -127,6 +130,11 @@ fn mesh(table: View<'_>) -> Mesh {
         key_file: table.owned("key_file"),
         members_file: table.owned("members_file"),
     }
+}
+
+fn mesh_tunnel(interface: Located<String>, table: View<'_>) -> Option<MeshTunnel> {
+    let address = |key| table.parsed(key, |text| text.parse().ok());
+    Some(MeshTunnel { interface, local: address("local")?, remote: address("remote")? })
 }
 
 fn advertise(table: View<'_>) -> Advertise {

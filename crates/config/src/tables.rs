@@ -250,6 +250,11 @@ static MESH: Table = Table {
             "Interfaces that lead to other nodes; they need no addresses.",
         ),
         key(
+            "tunnel",
+            Shape::Named(&MESH_TUNNEL, MESH_LINKS_MAX),
+            "Links to other sites over UDP, by the name of the interface that each makes.",
+        ),
+        key(
             "profile",
             Shape::Choice(MESH_PROFILES),
             "The protocol, the same for all nodes: default, or classic for the Lilith paper's.",
@@ -276,6 +281,19 @@ static MESH: Table = Table {
             "With pki, the file that says who may join: `authority`, `member` or `revoked` and a public \
              key on each line. An authority admits by certificates; a revoked key is out. A relative \
              path starts in the description's folder.",
+        ),
+    ],
+};
+
+static MESH_TUNNEL: Table = Table {
+    name: "[mesh.tunnel.NAME]",
+    doc: "A link of the mesh to another site: its frames travel as UDP datagrams.",
+    keys: &[
+        required("local", Shape::Text(Form::Socket), "Own address and port."),
+        required(
+            "remote",
+            Shape::Text(Form::Socket),
+            "Address and port of the node at the other end.",
         ),
     ],
 };

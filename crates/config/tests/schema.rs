@@ -314,7 +314,11 @@ fn variants(schema: &Value, inside: &dyn Fn(Value) -> Value, found: &mut Vec<Val
         if let Some(words) = inner["enum"].as_array() {
             found.extend(words.iter().map(|word| with(key, word.clone())));
         }
-        found.extend(values(inner["type"] == "array").into_iter().map(|value| with(key, value)));
+        // The schema alone refuses a table of tables that is empty: the checks let it be of no use.
+        let has_least = inner["minProperties"] == 1;
+        let fit = values(inner["type"] == "array").into_iter();
+        let fit = fit.filter(|value| !has_least || *value != json!({}));
+        found.extend(fit.map(|value| with(key, value)));
         match inner["type"].as_str() {
             Some("object") => variants(inner, &|table| with(key, table), found),
             Some("array") if inner["items"]["type"] == "object" => {

@@ -10,6 +10,7 @@ use crate::port::Port;
 use crate::report;
 use crate::router::MeshSetup;
 use crate::state::{self, MeshState, Neighbours};
+use crate::tunnel::Tunnels;
 use gatewright_link::{
     FrameSelection, FrameSocket, InterfaceNotices, InterfacePair, InterfaceProperties,
     OFFLOADS_LEN, without_offloads,
@@ -133,19 +134,21 @@ pub(crate) struct Driver {
     lateness: Lateness,
     ended: bool,
     _push: AttachedProgram,
+    tunnels: Tunnels,
     /// Last, as its end removes what the others use.
     pair: InterfacePair,
 }
 
 impl Driver {
     pub(crate) fn new(
-        (pair, push): (InterfacePair, AttachedProgram),
+        (pair, push, tunnels): (InterfacePair, AttachedProgram, Tunnels),
         (own, settings, forwarding): (Mac, MeshSettings, Forwarding),
         setup: &MeshSetup,
         (wake, inbox, summary): (Arc<EventFd>, Receiver<NodeQuestion>, Arc<Mutex<Summary>>),
         sink: EventSink,
     ) -> io::Result<Self> {
-        let ports = (FIRST_PORT..).zip(&setup.links);
+        let links = setup.links.iter().chain(setup.tunnels.iter().map(|it| &it.interface));
+        let ports = (FIRST_PORT..).zip(links);
         let mut this = Self {
             profile: settings.profile,
             trust: match settings.trust {
@@ -172,6 +175,7 @@ impl Driver {
             lateness: Lateness::new(),
             ended: false,
             _push: push,
+            tunnels,
             pair,
         };
         for port in &mut this.ports {
@@ -597,6 +601,7 @@ impl Driver {
             ("paths_full", table.paths),
             ("next_hops_full", table.next_hops),
         ]);
+        all.extend(self.tunnels.counters.named());
         all
     }
 

@@ -22,6 +22,7 @@ mod port;
 mod report;
 mod router;
 mod state;
+mod tunnel;
 
 pub use frames::{FramePayload, LabelledFrame};
 pub use part::MeshPart;
@@ -29,3 +30,4 @@ pub use router::{MeshError, MeshRouter, MeshSetup};
 pub use state::{
     MeshDestination, MeshEcho, MeshLinkState, MeshNeighbour, MeshPathState, MeshState, mac_text,
 };
+pub use tunnel::MeshTunnel;

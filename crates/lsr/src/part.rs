@@ -2,6 +2,7 @@
 
 use crate::report::PART;
 use crate::router::{MeshRouter, MeshSetup};
+use crate::tunnel::MeshTunnel;
 use crate::{MeshEcho, MeshError, MeshState};
 use gatewright_config::{Config, Mesh, MeshProfile};
 use gatewright_mesh::{MeshKeys, MeshMembers, MeshNodeKey, MeshPublicKey, MeshTrust, Profile};
@@ -212,12 +213,18 @@ fn setup(mesh: &Mesh, trust: MeshTrust) -> MeshSetup {
     MeshSetup {
         interface: mesh.interface.clone(),
         links: mesh.links.iter().map(|link| link.value.clone()).collect(),
+        tunnels: mesh.tunnels.iter().map(tunnel).collect(),
         profile: match mesh.profile {
             MeshProfile::Classic => Profile::Classic,
             MeshProfile::Default => Profile::Default,
         },
         trust,
     }
+}
+
+fn tunnel(tunnel: &gatewright_config::MeshTunnel) -> MeshTunnel {
+    let interface = tunnel.interface.value.clone();
+    MeshTunnel { interface, local: tunnel.local.value, remote: tunnel.remote.value }
 }
 
 /// Who may take part in a mesh: with a file of keys, who has one of them.
@@ -270,6 +277,7 @@ mod tests {
         let mesh = Mesh {
             interface: "mesh0".into(),
             links: Vec::new(),
+            tunnels: Vec::new(),
             profile: MeshProfile::Default,
             key_file: Some(file.to_string_lossy().into_owned()),
             members_file: None,
@@ -298,6 +306,7 @@ mod tests {
         let mesh = Mesh {
             interface: "mesh0".into(),
             links: Vec::new(),
+            tunnels: Vec::new(),
             profile: MeshProfile::Default,
             key_file: text(&key),
             members_file: text(&members),

@@ -4,6 +4,7 @@ use crate::driver::{Driver, NodeQuestion, Summary};
 use crate::forwarding::{Forwarding, PEER, PORTS_MAX, mac_of, node_of};
 use crate::frames::Mac;
 use crate::state::{MeshEcho, MeshState, mac_of_text, node_text};
+use crate::tunnel::{MeshTunnel, Tunnels};
 use gatewright_link::{InterfacePair, InterfaceProperties};
 use gatewright_mesh::{EchoOutcome, MeshSettings, MeshTrust, NodeId, PathClass, Profile};
 use gatewright_part::EventSink;
@@ -33,6 +34,8 @@ pub struct MeshSetup {
     pub interface: String,
     /// Names of the interfaces of the links.
     pub links: Vec<String>,
+    /// Links to other sites, whose interfaces the node makes.
+    pub tunnels: Vec<MeshTunnel>,
     /// The profile of the mesh.
     pub profile: Profile,
     /// Who may take part.
@@ -51,8 +54,16 @@ pub enum MeshError {
         /// Why.
         source: io::Error,
     },
+    /// A tunnel's interface or socket.
+    #[error("[mesh.tunnel.{tunnel}] {source}")]
+    Tunnel {
+        /// The tunnel.
+        tunnel: String,
+        /// Why.
+        source: io::Error,
+    },
     /// There are too many links.
-    #[error("[mesh] links: {0} links, at most {PORTS_MAX}")]
+    #[error("[mesh] links: {0} links and tunnels, at most {PORTS_MAX}")]
     TooManyLinks(usize),
     /// A file of keys or members.
     #[error("[mesh] {key}: {file}: {why}")]
@@ -97,17 +108,17 @@ impl MeshRouter {
     ///
     /// [`MeshError`] names what failed; then nothing is left.
     pub fn start(setup: &MeshSetup, seed: u64, sink: EventSink) -> Result<Self, MeshError> {
-        let count = setup.links.len();
+        let count = setup.links.len() + setup.tunnels.len();
         if u32::try_from(count).map_or(true, |count| count > PORTS_MAX) {
             return Err(MeshError::TooManyLinks(count));
         }
-        let mut first = None;
+        let mut first: Option<Mac> = None;
         for link in &setup.links {
             let found = InterfaceProperties::of(link);
             let found = found.map_err(|source| MeshError::Link { link: link.clone(), source })?;
             first.get_or_insert(found.mac);
         }
-        let own = own_address(&setup.interface, first.unwrap_or_default(), &setup.trust);
+        let own = own_address(&setup.interface, &sign(first, &setup.tunnels), &setup.trust);
         let (pair, mac, peer) = interface(&setup.interface, own)?;
         // An identity that follows from a key is no other one.
         if matches!(setup.trust, MeshTrust::Pki(_)) && mac != own {
@@ -120,6 +131,7 @@ impl MeshRouter {
                 ),
             });
         }
+        let tunnels = tunnels(&setup.tunnels)?;
         let programs = |error: &dyn std::fmt::Display| MeshError::Programs(error.to_string());
         let switching = LabelSwitching::new().map_err(|error| programs(&error))?;
         let push = switching.push(PEER).map_err(|error| programs(&error))?;
@@ -139,7 +151,7 @@ impl MeshRouter {
         let (commands, inbox) = sync_channel(COMMANDS_MAX);
         let summary = Arc::new(Mutex::new(Summary::default()));
         let driver = Driver::new(
-            (pair, push),
+            (pair, push, tunnels),
             (mac, settings, forwarding),
             setup,
             (Arc::clone(&wake), inbox, Arc::clone(&summary)),
@@ -274,13 +286,31 @@ fn interface(name: &str, own: Mac) -> Result<(InterfacePair, Mac, Mac), MeshErro
     Ok((pair, own, peer))
 }
 
+fn tunnels(wanted: &[MeshTunnel]) -> Result<Tunnels, MeshError> {
+    let mut tunnels = Tunnels::new().map_err(MeshError::Thread)?;
+    for tunnel in wanted {
+        let refused = |source| MeshError::Tunnel { tunnel: tunnel.interface.clone(), source };
+        tunnels.add(tunnel).map_err(refused)?;
+    }
+    Ok(tunnels)
+}
+
+/// What tells a machine from others, and stays: the address of its first link, or that of its first tunnel
+/// where it has tunnels alone, whose interfaces have other link-layer addresses at each start.
+fn sign(first_link: Option<Mac>, tunnels: &[MeshTunnel]) -> Vec<u8> {
+    match (first_link, tunnels.first()) {
+        (None, Some(tunnel)) => tunnel.local.to_string().into_bytes(),
+        (first_link, _) => first_link.unwrap_or_default().to_vec(),
+    }
+}
+
 /// Link-layer address of the mesh interface: the same at each start on the same machine, of which the
-/// node's key or else the first link's address is a sign.
-fn own_address(name: &str, first_link: Mac, trust: &MeshTrust) -> Mac {
+/// node's key or else `sign` is one.
+fn own_address(name: &str, sign: &[u8], trust: &MeshTrust) -> Mac {
     if let MeshTrust::Pki(own) = trust {
         return mac_of(own.0.public().node()).unwrap_or_default();
     }
-    let NodeId(hash) = NodeId::of_key(&[&first_link, name.as_bytes()].concat());
+    let NodeId(hash) = NodeId::of_key(&[sign, name.as_bytes()].concat());
     let [_, _, first, rest @ ..] = hash.to_be_bytes();
     let mut address = [0; 6];
     // Locally administered, and of one station (IEEE 802 §8.2).
@@ -297,15 +327,33 @@ mod tests {
 
     #[test]
     fn the_own_address_is_a_stations_and_stays() {
-        let link = [2, 0, 0, 0, 0, 1];
+        let sign = |last, tunnels| sign(Some([2, 0, 0, 0, 0, last]), tunnels);
+        let link = &sign(1, &[]);
         let own = own_address("mesh0", link, &MeshTrust::Open);
         assert_eq!(own[0] & 3, 2);
         assert_eq!(own, own_address("mesh0", link, &MeshTrust::Open));
         assert_ne!(own, own_address("mesh1", link, &MeshTrust::Open));
-        assert_ne!(own, own_address("mesh0", [2, 0, 0, 0, 0, 2], &MeshTrust::Open));
+        assert_ne!(own, own_address("mesh0", &sign(2, &[]), &MeshTrust::Open));
+        assert_eq!(*link, sign(1, &[tunnel("192.0.2.2:6087")]));
         let key = gatewright_mesh::MeshNodeKey::of_seed([1; 32]).unwrap();
         let of_key = key.public().node();
         let trust = MeshTrust::Pki(Box::new((key, gatewright_mesh::MeshMembers::default())));
         assert_eq!(node_of(own_address("mesh0", link, &trust)), of_key);
+    }
+
+    fn tunnel(local: &str) -> MeshTunnel {
+        let (local, remote) = (local.parse().unwrap(), "198.51.100.2:6087".parse().unwrap());
+        MeshTunnel { interface: "site".into(), local, remote }
+    }
+
+    /// Nodes of tunnels alone have addresses of their own: thirty-two differ.
+    #[test]
+    fn the_own_address_of_a_node_without_links_is_a_tunnels() {
+        let own = |node| {
+            let tunnels = [tunnel(&format!("192.0.2.{node}:6087"))];
+            own_address("mesh0", &sign(None, &tunnels), &MeshTrust::Open)
+        };
+        let all: std::collections::BTreeSet<_> = (1..=32).map(own).collect();
+        assert_eq!(all.len(), 32);
     }
 }

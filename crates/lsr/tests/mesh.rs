@@ -118,6 +118,7 @@ fn an_authenticated_mesh() -> Result<(), Failed> {
     let setup = MeshSetup {
         interface: "mesh0".into(),
         links: vec![towards(1)],
+        tunnels: Vec::new(),
         profile: Profile::Default,
         trust: MeshTrust::Open,
     };
@@ -164,6 +165,7 @@ fn a_mesh_of_members() -> Result<(), Failed> {
     let setup = MeshSetup {
         interface: "mesh0".into(),
         links: vec![towards(0), towards(2)],
+        tunnels: Vec::new(),
         profile: Profile::Default,
         trust: trust(2, admitted(&[3])),
     };
@@ -189,6 +191,7 @@ fn nothing_is_left_behind() -> Result<(), Failed> {
     let setup = MeshSetup {
         interface: "mesh0".into(),
         links: vec![towards(1)],
+        tunnels: Vec::new(),
         profile: Profile::Default,
         trust: MeshTrust::Open,
     };
@@ -212,6 +215,7 @@ fn a_deleted_interface() -> Result<(), Failed> {
     let setup = MeshSetup {
         interface: "mesh0".into(),
         links: vec![towards(1)],
+        tunnels: Vec::new(),
         profile: Profile::Default,
         trust: MeshTrust::Open,
     };
@@ -279,6 +283,7 @@ fn what_cannot_start() -> Result<(), Failed> {
         let setup = MeshSetup {
             interface: interface.into(),
             links,
+            tunnels: Vec::new(),
             profile: Profile::Default,
             trust: MeshTrust::Open,
         };

@@ -3,8 +3,9 @@
 use super::{check_link, check_needed, check_unused, twice, unusable};
 use crate::balance::{ProxyTarget, TcpProxy};
 use crate::codes;
+use crate::form::{Form, is_right};
 use crate::model::{
-    Config, Delivery, Devices, Link, Listen, Located, Merge, Series, UdpGateway, Web, WebTls,
+    Config, Delivery, Devices, Link, Listen, Located, Merge, Mesh, Series, UdpGateway, Web, WebTls,
 };
 use crate::shape::Findings;
 use crate::values::is_host_address;
@@ -72,6 +73,39 @@ fn check_mesh(config: &Config, root: View<'_>, findings: &mut Findings) {
         if second.value == mesh.interface || second.value == format!("{}p", mesh.interface) {
             let message = format!("`{}` is the mesh itself, not a link of it", second.value);
             findings.add(Diagnostic::error(&codes::DEVICE_TWICE, second.span, message));
+        }
+    }
+    check_tunnels(mesh, findings);
+}
+
+/// Checks that each tunnel of the mesh can have an interface and a socket of its own, and that its ends
+/// are of one family.
+fn check_tunnels(mesh: &Mesh, findings: &mut Findings) {
+    for (count, tunnel) in mesh.tunnels.iter().enumerate() {
+        let name = &tunnel.interface;
+        if !is_right(Form::Interface, &name.value) {
+            let message = format!("`{}` cannot be the name of an interface", name.value);
+            let finding = Diagnostic::error(&codes::BAD_NAME, name.span, message);
+            findings.add(finding.label("at most 15 octets"));
+        }
+        if let Some(link) = mesh.links.iter().find(|link| link.value == name.value) {
+            let message = format!("`{}` is a link and a tunnel", name.value);
+            twice(&codes::DEVICE_TWICE, (link.span, name.span), message, findings);
+        }
+        if name.value == mesh.interface || name.value == format!("{}p", mesh.interface) {
+            let message = format!("`{}` is the mesh itself, not a tunnel of it", name.value);
+            findings.add(Diagnostic::error(&codes::DEVICE_TWICE, name.span, message));
+        }
+        let (local, remote) = (&tunnel.local, &tunnel.remote);
+        if local.is_ipv4() != remote.is_ipv4() {
+            let message = format!("a tunnel from {} to {}", local.value, remote.value);
+            let finding = Diagnostic::error(&codes::OTHER_FAMILY, remote.span, message);
+            findings.add(finding.also(local.span, "the other family"));
+        }
+        let mut earlier = mesh.tunnels.iter().take(count);
+        if let Some(first) = earlier.find(|first| first.local.value == local.value) {
+            let message = format!("two tunnels have the port {}", local.value);
+            twice(&codes::LISTENER_TWICE, (first.local.span, local.span), message, findings);
         }
     }
 }

@@ -1,0 +1,174 @@
+//! Two sites of a mesh whose middle is a router of the kernel: their border nodes have a link over UDP.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
+
+mod nodes;
+
+use gatewright_lsr::{MeshRouter, MeshSetup, MeshTunnel};
+use gatewright_mesh::{MeshKeys, MeshTrust, Profile};
+use gatewright_part::EventSink;
+use gatewright_testbed::{Namespace, Needs, Veth, wait_until};
+use libtest_mimic::{Arguments, Failed};
+use nodes::{LIMIT, missing, stream, trial};
+use std::net::UdpSocket;
+use std::process::ExitCode;
+
+/// Site one has the nodes 0 and 1, site two the nodes 2 and 3; 1 and 2 are at the border.
+const NODES: usize = 4;
+const BORDER: [&str; 2] = ["192.0.2.2", "198.51.100.2"];
+const ROUTER: [&str; 2] = ["192.0.2.1", "198.51.100.1"];
+const PORT: u16 = 6_087;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let needs = Needs::new();
+    let missing = if std::path::Path::new("/dev/net/tun").exists() {
+        missing(needs)
+    } else {
+        Some("/dev/net/tun".to_owned())
+    };
+    let trial = |name, test| trial(name, missing.as_deref(), test);
+    let trials = vec![
+        trial("a_tunnel_joins_two_sites", a_tunnel_joins_two_sites),
+        trial("what_is_no_tunnel_says_why", what_is_no_tunnel),
+    ];
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// Both sites, the router between them, and the nodes, which have a key.
+struct Sites {
+    nodes: Vec<Namespace>,
+    router: Namespace,
+    uplinks: Vec<Veth>,
+    _cables: Vec<Veth>,
+    running: Vec<MeshRouter>,
+}
+
+impl Sites {
+    fn new() -> Result<Self, Failed> {
+        let nodes = (0..NODES).map(|_| Namespace::new()).collect::<Result<Vec<_>, _>>()?;
+        let router = Namespace::new()?;
+        router.sysctl("net.ipv4.ip_forward", "1")?;
+        let mut cables = Vec::new();
+        for (left, right) in [(0, 1), (2, 3)] {
+            let cable = Veth::with_queues(&nodes[left], "lan", &nodes[right], "lan", 1)?;
+            cable.up()?;
+            cables.push(cable);
+        }
+        let mut uplinks = Vec::new();
+        for (number, (border, own)) in [1, 2].into_iter().zip(BORDER).enumerate() {
+            let cable = Veth::pair(&nodes[border], "wan", &router, &format!("site{number}"))?;
+            cable.a.add_address(&format!("{own}/24"))?;
+            cable.b.add_address(&format!("{}/24", ROUTER[number]))?;
+            cable.up()?;
+            nodes[border].add_route("default", ROUTER[number])?;
+            uplinks.push(cable);
+        }
+        // Frames of 1,500 octets do not pass the middle whole.
+        for end in [&uplinks[1].a, &uplinks[1].b] {
+            end.set_mtu(1_400)?;
+        }
+        let mut this = Self { nodes, router, uplinks, _cables: cables, running: Vec::new() };
+        for number in 0..NODES {
+            let own = number.checked_sub(1).filter(|own| *own < 2);
+            let tunnel = own.map(|own| MeshTunnel {
+                interface: "site".into(),
+                local: format!("{}:{PORT}", BORDER[own]).parse().unwrap(),
+                remote: format!("{}:{PORT}", BORDER[1 - own]).parse().unwrap(),
+            });
+            let setup = MeshSetup {
+                interface: "mesh0".into(),
+                links: vec!["lan".into()],
+                tunnels: tunnel.into_iter().collect(),
+                profile: Profile::Default,
+                trust: MeshTrust::Psk(MeshKeys::parse(&"5a".repeat(32))?),
+            };
+            let seed = u64::try_from(number)? + 1;
+            let start = || MeshRouter::start(&setup, seed, EventSink::default());
+            let node = &this.nodes[number];
+            this.running.push(node.run(start)??);
+            let address = format!("10.99.0.{}/24", number + 1);
+            node.ip(&["address", "add", &address, "dev", "mesh0"])?;
+        }
+        assert!(wait_until(LIMIT, || this.joined(true)), "{:?}", this.running[1].state());
+        Ok(this)
+    }
+
+    /// Whether both border nodes hear each other, or neither hears the other.
+    fn joined(&self, wanted: bool) -> bool {
+        self.running[1..3].iter().all(|node| {
+            let state = node.state().unwrap();
+            let mut near = state.neighbours.iter().filter(|near| near.link == "site");
+            near.any(|near| near.up) == wanted
+        })
+    }
+
+    fn ping(&self, arguments: &[&str]) -> Result<bool, Failed> {
+        let ping = self.nodes[0].command("ping").args(["-n", "-q", "-i0.05", "-W2"]);
+        Ok(ping.args(arguments).arg("10.99.0.4").output()?.status.success())
+    }
+
+    fn counter(&self, node: usize, name: &str) -> u64 {
+        let counters = self.running[node].state().unwrap().counters;
+        counters.into_iter().find(|(known, _)| *known == name).unwrap().1
+    }
+}
+
+/// Packets of 1,500 octets that must not be cut, and a stream, between the sites' inner nodes; a
+/// stranger's datagrams; a middle that carries nothing for a while.
+fn a_tunnel_joins_two_sites() -> Result<(), Failed> {
+    let sites = Sites::new()?;
+    assert!(wait_until(LIMIT, || sites.ping(&["-c1"]).is_ok_and(|ok| ok)));
+    assert!(wait_until(LIMIT, || sites.ping(&["-c3", "-Mdo", "-s1472"]).is_ok_and(|ok| ok)));
+    stream(&sites.nodes[0], &sites.nodes[3], "10.99.0.4:5001")?;
+    let path = sites.running[0].state()?.destinations[0].paths[0].clone();
+    assert_eq!(path.relays.len(), 2, "{path:?}");
+
+    // The router is not the peer, whatever it sends.
+    let stranger = sites.router.run(|| UdpSocket::bind((ROUTER[0], PORT)))??;
+    let at = (BORDER[0], PORT);
+    sites.router.run(|| stranger.send_to(&[0; 100], at))??;
+    assert!(wait_until(LIMIT, || sites.counter(1, "tunnel_strangers") == 1));
+
+    sites.uplinks[0].b.down()?;
+    assert!(wait_until(LIMIT, || sites.joined(false)), "a silent tunnel is not found");
+    sites.uplinks[0].b.up()?;
+    assert!(wait_until(LIMIT, || sites.joined(true)), "the tunnel does not heal");
+    assert!(wait_until(LIMIT, || sites.ping(&["-c1"]).is_ok_and(|ok| ok)));
+    Ok(())
+}
+
+/// An address that is not this machine's, one of another family, and a name that is taken; then the node
+/// leaves nothing behind.
+fn what_is_no_tunnel() -> Result<(), Failed> {
+    let (node, other) = (Namespace::new()?, Namespace::new()?);
+    let cable = Veth::with_queues(&node, "lan", &other, "lan", 1)?;
+    cable.up()?;
+    let start = |interface: &str, local: &str, remote: &str| -> Result<String, Failed> {
+        let (local, remote) = (local.parse()?, remote.parse()?);
+        let setup = MeshSetup {
+            interface: "mesh0".into(),
+            links: vec!["lan".into()],
+            tunnels: vec![MeshTunnel { interface: interface.into(), local, remote }],
+            profile: Profile::Default,
+            trust: MeshTrust::Open,
+        };
+        let started = node.run(|| MeshRouter::start(&setup, 1, EventSink::default()))?;
+        Ok(started.err().map(|error| error.to_string()).unwrap_or_default())
+    };
+    let why = start("site", "192.0.2.9:6087", "192.0.2.8:6087")?;
+    assert!(why.starts_with("[mesh.tunnel.site] Cannot assign"), "{why}");
+    let why = start("site", "127.0.0.1:6087", "[::1]:6087")?;
+    assert!(why.contains("different families"), "{why}");
+    let why = start("lan", "127.0.0.1:6087", "127.0.0.1:6088")?;
+    assert!(why.starts_with("[mesh.tunnel.lan] "), "{why}");
+    node.ip(&["link", "set", "lo", "up"])?;
+    assert_eq!(start("site", "127.0.0.1:6087", "127.0.0.1:6088")?, "");
+    // A program that another test starts has the file of the interface until it executes.
+    let mut left = String::new();
+    let is_gone = wait_until(LIMIT, || {
+        left = node.ip(&["-br", "link"]).unwrap();
+        !left.contains("site") && !left.contains("mesh0")
+    });
+    assert!(is_gone, "{left}");
+    Ok(())
+}

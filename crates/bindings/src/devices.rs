@@ -19,6 +19,7 @@ mod datagrams;
 mod deliver;
 mod entities;
 mod forwarded;
+mod home_assistant;
 mod places;
 mod refusals;
 mod shards;
@@ -35,6 +36,7 @@ use crate::listeners::{
     Bound, BoundSocket, CannotListen, ExchangedListeners, ListenerAddress, ListenerKind, Listeners,
     ServedListener,
 };
+use crate::mqtt::UrlError;
 use crate::queue_set::QueueSet;
 use crate::tasks::spawn;
 use crate::tls::{Tls, TlsError};
@@ -54,6 +56,8 @@ use gatewright_part::LogEvent;
 use gatewright_stack::Sockets;
 use gatewright_tables::records::{Entity, Sender};
 use gatewright_tables::{EntityWriters, Map};
+use home_assistant::HomeAssistant;
+pub use home_assistant::HomeAssistantConfig;
 use refusals::Refusals;
 use shards::Shards;
 pub use silence::SilentAfter;
@@ -113,6 +117,8 @@ pub struct DevicesConfig {
     pub operators: Vec<String>,
     /// When a device counts as silent; never if empty.
     pub silent: Vec<SilentAfter>,
+    /// Where devices are announced to Home Assistant; nowhere if `None`.
+    pub home_assistant: Option<HomeAssistantConfig>,
 }
 
 /// CSE to which readings are forwarded: each device becomes an AE there as it does here.
@@ -186,6 +192,7 @@ impl DevicesConfig {
             above: None,
             operators: Vec::new(),
             silent: Vec::new(),
+            home_assistant: None,
         }
     }
 }
@@ -293,6 +300,7 @@ struct Shared {
     /// When a device counts as silent.
     silent_after: RwLock<Vec<SilentAfter>>,
     is_silence_watched: AtomicBool,
+    home_assistant: HomeAssistant,
     /// State that associations and requests for devices use.
     state: Mutex<State>,
     /// How often state or library were locked.
@@ -382,6 +390,9 @@ pub enum StartError {
     /// The certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// The broker of Home Assistant has no URL of a broker.
+    #[error(transparent)]
+    Broker(#[from] UrlError),
     /// There is no memory for the table of associations.
     #[error("no table for the associations: {0}")]
     Table(#[source] io::Error),
@@ -447,11 +458,13 @@ pub async fn start_over(
         refusals: Refusals::default(),
         silent_after: RwLock::default(),
         is_silence_watched: AtomicBool::new(false),
+        home_assistant: HomeAssistant::default(),
         state: Mutex::new(state),
         #[cfg(test)]
         locked: std::sync::atomic::AtomicU64::new(0),
     });
     shared.watch_silence(config.silent).await;
+    shared.home_assistant.set(config.home_assistant, &shared.mapping)?;
     let (stop, stopped) = watch::channel(false);
     let tasks = vec![
         spawn(ask::serve(Arc::clone(&shared), asked, stopped.clone())),
@@ -644,6 +657,8 @@ impl RunningDevices {
         *shared.system_id.write().unwrap_or_else(PoisonError::into_inner) = config.system_id;
         shared.library.lock().unwrap_or_else(PoisonError::into_inner).admit(config.admitted);
         shared.watch_silence(config.silent).await;
+        // A description has no URL that is none.
+        let _wrong = shared.home_assistant.set(config.home_assistant, &shared.mapping);
         let mut state = shared.lock();
         if policy.is_some() != had {
             // Their places get the policy with their next association.
@@ -656,6 +671,16 @@ impl RunningDevices {
         }
         drop(state);
         *shared.above.write().unwrap_or_else(PoisonError::into_inner) = config.above.map(Arc::new);
+    }
+
+    /// Why Home Assistant's broker is not connected, if it is to be.
+    pub(crate) fn home_assistant_failure(&self) -> Option<String> {
+        self.context.shared.home_assistant.failure()
+    }
+
+    /// Counters of announcements to Home Assistant.
+    pub(crate) fn home_assistant_counters(&self) -> [(&'static str, u64); 5] {
+        self.context.shared.home_assistant.each()
     }
 
     /// Address of the policy that authorises operators, if there is one.

@@ -267,9 +267,11 @@ impl Services {
         let unbound = devices.is_unbound().then(|| ("certificates", UNBOUND.to_owned()));
         let revoked = devices.keyring().map(|keyring| keyring.revoked()).unwrap_or_default();
         let names = revoked.1.map(|names| ("certificate_revoked", names));
-        let words = core::iter::once(("listens_at", at)).chain(held).chain(shortage);
+        let broker = devices.home_assistant_failure().map(|why| ("home_assistant", why));
+        let words = core::iter::once(("listens_at", at)).chain(held).chain(shortage).chain(broker);
         let counters = devices.counters();
         let counters = counters.each().chain([("certificates_revoked", revoked.0)]);
+        let counters = counters.chain(devices.home_assistant_counters());
         Some(PartStatus {
             words: words.chain(unbound).chain(names).collect(),
             gauges: vec![("associated", count)],
@@ -404,7 +406,7 @@ impl Services {
         if let Some(described) = &config.cse {
             self.running.cse.reconfigure(cse_config(config, described));
             if let (Some(wanted), Some(devices)) = (&config.devices, &self.running.devices) {
-                let taken = devices_config(wanted, described);
+                let taken = with_keys(devices_config(wanted, described), &self.running.cse);
                 block_on(&self.runtime, devices.reconfigure(taken));
                 let policy = devices.policy();
                 let engine = self.running.cse.engine();
@@ -472,7 +474,7 @@ async fn run(
     let Some(devices) = &config.devices else {
         return Ok(RunningServices { cse, devices: None });
     };
-    let wanted = devices_config(devices, described);
+    let wanted = with_keys(devices_config(devices, described), &cse);
     let devices = devices::start_over(wanted, Arc::clone(cse.engine()), own_stack).await?;
     Ok(RunningServices { cse, devices: Some(devices) })
 }
@@ -595,6 +597,12 @@ fn devices_config(
         kinds: rule.kinds.iter().cloned().collect(),
     });
     config.silent = silent.collect();
+    config.home_assistant = wanted.home_assistant.as_ref().map(|it| devices::HomeAssistantConfig {
+        broker: it.broker.clone(),
+        prefix: it.prefix.clone(),
+        topic: it.topic.clone(),
+        tls: None,
+    });
     config.mapping = mapping(wanted);
     config.above = described.registrar.as_ref().map(|above| devices::Above {
         url: above.url.clone(),
@@ -616,6 +624,15 @@ fn devices_config(
             .as_ref()
             .map(|_| if above.coap_json { Serialisation::Json } else { Serialisation::Cbor }),
     });
+    config
+}
+
+/// The configuration with the certificates of the CSE, which are shown to Home Assistant's broker, too.
+fn with_keys(mut config: devices::DevicesConfig, cse: &cse::RunningCse) -> devices::DevicesConfig {
+    if let Some(home_assistant) = &mut config.home_assistant {
+        let tls = cse.keyring().and_then(|keyring| keyring.client().ok());
+        home_assistant.tls = tls.map(Arc::new);
+    }
     config
 }
 

@@ -18,11 +18,13 @@
 mod agents;
 mod balance;
 pub mod codes;
+mod devices;
 mod difference;
 mod experiment;
 mod filter;
 mod form;
 mod handler_spec;
+mod home_assistant;
 mod host;
 mod listen;
 mod located;
@@ -54,10 +56,10 @@ pub use log::{Log, LogFormat, LogLevel};
 pub use messages::{AttachMessages, MessageHandler, MessageMatch};
 pub use model::{
     Advertise, Attach, Config, Control, Cse, CseAlarms, CseTls, Delivery, Device, DeviceMap,
-    DeviceView, Devices, DevicesTls, Handler, HostPart, Link, Listen, Located, Match, Merge, Mesh,
-    MeshProfile, MeshTunnel, Mode, PeerBounds, PlaneMode, Program, Registrar, ReplayPace, Route,
-    SegmentImpairment, Series, SilentAfter, StaticNeighbour, SystemIdField, UDP_CLIENTS_MAX,
-    UdpGateway, VirtualTag, WORKERS_MAX, Web, WebTls,
+    DeviceView, Devices, DevicesTls, Handler, HomeAssistant, HostPart, Link, Listen, Located,
+    Match, Merge, Mesh, MeshProfile, MeshTunnel, Mode, PeerBounds, PlaneMode, Program, Registrar,
+    ReplayPace, Route, SegmentImpairment, Series, SilentAfter, StaticNeighbour, SystemIdField,
+    UDP_CLIENTS_MAX, UdpGateway, VirtualTag, WORKERS_MAX, Web, WebTls,
 };
 pub use position::MessagePosition;
 pub use redact::{REMOVED, RedactedDescription, redacted, without_values};

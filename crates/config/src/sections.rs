@@ -7,10 +7,10 @@ use crate::log::Log;
 use crate::messages::{self, AttachMessages};
 use crate::model::{
     Advertise, Attach, Config, Control, Cse, CseAlarms, CseTls, Delivery, Device, DeviceMap,
-    DeviceView, Devices, DevicesTls, Handler, Link, Listen, Located, Match, Merge, Mesh,
-    MeshProfile, MeshTunnel, Mode, PeerBounds, Place, PlaneMode, Program, Registrar, ReplayPace,
-    Route, SegmentImpairment, Series, Side, SilentAfter, StaticNeighbour, SystemIdField,
-    UdpGateway, VirtualTag, Web, WebTls,
+    DeviceView, Devices, DevicesTls, Handler, HomeAssistant, Link, Listen, Located, Match, Merge,
+    Mesh, MeshProfile, MeshTunnel, Mode, PeerBounds, Place, PlaneMode, Program, Registrar,
+    ReplayPace, Route, SegmentImpairment, Series, Side, SilentAfter, StaticNeighbour,
+    SystemIdField, UdpGateway, VirtualTag, Web, WebTls,
 };
 use crate::values::{self, Prefix};
 use crate::view::View;
@@ -411,6 +411,15 @@ fn devices(table: View<'_>) -> Option<Devices> {
         views: table.flag("views").unwrap_or(false),
         maps: table.tables("map").into_iter().filter_map(device_map).collect(),
         silent: table.tables("silent").into_iter().filter_map(silent_after).collect(),
+        home_assistant: table.table("home_assistant").and_then(home_assistant),
+    })
+}
+
+fn home_assistant(table: View<'_>) -> Option<HomeAssistant> {
+    Some(HomeAssistant {
+        broker: table.owned("broker")?,
+        prefix: table.owned("prefix").unwrap_or_else(|| "homeassistant".to_owned()),
+        topic: table.owned("topic").unwrap_or_else(|| "gatewright".to_owned()),
     })
 }
 

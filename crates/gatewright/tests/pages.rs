@@ -38,6 +38,8 @@ const LINKS: &str = "[link.lan]\ndevice = \"eth0\"\naddresses = [\"192.0.2.1/24\
 const CSE: &str = "[cse]\nbase = \"gw\"\nid = \"/gw\"\n";
 /// A mesh without its trust.
 const MESH: &str = "[mesh]\ninterface = \"mesh0\"\nlinks = [\"eth1\"]\n";
+/// A listener for devices.
+const DEVICES: &str = "[devices]\nlisten = \"127.0.0.1:6024\"\n";
 /// A balance of one relay.
 const BALANCE: &str = "[balance.coap]\nflows_max = 16\n[[balance.coap.relay]]\n\
                        address = \"192.0.2.11\"\nport = 5683\nfixed_ns = 1500\n";
@@ -45,12 +47,13 @@ const BALANCE: &str = "[balance.coap]\nflows_max = 16\n[[balance.coap.relay]]\n\
 const CERTIFICATE: &str = "certificate = \"a.pem\"\nauthorities = \"b.pem\"\n";
 
 /// What a page leaves out of a snippet, by page and first line: what stands before and behind it.
-const LEFT_OUT: [(&str, &str, &[&str], &str); 13] = [
+const LEFT_OUT: [(&str, &str, &[&str], &str); 14] = [
     ("links.md", "[[route]]", &[LINKS], ""),
     ("links.md", "[[neighbour]]", &[LINKS], ""),
     ("filters.md", "[[attach]]", &[LINKS], ""),
     ("planes.md", "[planes]", &[LINKS], ""),
     ("devices.md", "[devices]", &[LINKS, CSE], ""),
+    ("devices.md", "[devices.home_assistant]", &[CSE, DEVICES], ""),
     ("mesh.md", "trust = \"psk\"", &[MESH], ""),
     ("mesh.md", "trust = \"pki\"", &[MESH], ""),
     ("lab.md", "[udp_gateway.coap]", &[LINKS, BALANCE], ""),

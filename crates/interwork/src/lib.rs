@@ -16,6 +16,7 @@
 //! | [`repeats`] | Reports without a time that a device sends once more. |
 //! | [`stored`] | Readings as they stand in a CSE, read back. |
 //! | [`fhir`] | FHIR resources after the HL7 guide for personal health devices. |
+//! | [`home_assistant`] | Devices as entities of Home Assistant, over MQTT. |
 //! | [`command`] | The way back: requests as operations, answers as results. |
 #![forbid(unsafe_code)]
 
@@ -23,6 +24,7 @@ pub mod coap_plan;
 pub mod command;
 pub mod device;
 pub mod fhir;
+pub mod home_assistant;
 pub mod instance;
 mod json;
 pub mod mapping;

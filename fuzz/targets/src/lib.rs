@@ -126,6 +126,7 @@ pub fn mqtt(octets: &[u8]) {
         client: "C::id".to_owned(),
         clean: true,
         keep_alive: Duration::from_mins(1),
+        will: None,
         credentials: None,
         filters: filters("/id"),
         packet_octets_max: 4_096,

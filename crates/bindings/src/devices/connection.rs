@@ -129,6 +129,7 @@ impl DeviceConnection {
 
     /// Ends the manager's transport and fails pending requests.
     pub(super) fn end(&mut self) {
+        self.tell_gone();
         self.step(Input::Disconnected);
         while let Some(output) = self.manager.poll_output() {
             match output {
@@ -140,6 +141,13 @@ impl DeviceConnection {
         self.asked.close();
         while let Ok((request, _)) = self.asked.try_recv() {
             self.shared.answered(request, &Err(OperationFailure::WentAway));
+        }
+    }
+
+    /// Tells that the device is gone, unless it is here by another connection.
+    fn tell_gone(&self) {
+        if let Some(session) = self.session.as_ref().filter(|_| !self.is_displaced()) {
+            self.shared.home_assistant.associated(session.device(), false);
         }
     }
 
@@ -211,6 +219,7 @@ impl DeviceConnection {
                 }
                 Output::Report(record) => self.keep(record).await,
                 Output::Disassociated { system_id, ending } => {
+                    self.tell_gone();
                     let session = self.session.take();
                     self.device = None;
                     if let (Ending::AbortedByAgent(AbortReason::RESPONSE_TIMEOUT), Some(session)) =
@@ -290,6 +299,7 @@ impl DeviceConnection {
         self.reports_here = 0;
         if self.shared.register(&device, requests).await {
             self.shared.follow(&device, configuration.id()).await;
+            self.shared.home_assistant.associated(&device, true);
             self.session = Some(DeviceAssociation::new(device, configuration).test(self.is_test));
             self.note_heard();
         } else {

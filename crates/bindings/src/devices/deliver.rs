@@ -113,6 +113,21 @@ impl Shared {
         is_confirmed: bool,
         counters: &mut Counters,
     ) -> Delivered {
+        let published = self.home_assistant.readings(&readings);
+        let delivered = self.deliver_by_way(device, readings, is_confirmed, counters).await;
+        if delivered.is_whole {
+            self.home_assistant.delivered(device, published);
+        }
+        delivered
+    }
+
+    async fn deliver_by_way(
+        &self,
+        device: &Device,
+        readings: Vec<Request>,
+        is_confirmed: bool,
+        counters: &mut Counters,
+    ) -> Delivered {
         let way = self.way(device);
         let count = u64::try_from(readings.len()).unwrap_or(u64::MAX);
         if let Some((above, Delivery::Direct)) = &way {

@@ -107,9 +107,27 @@ impl Counters {
 }
 
 /// Octets both ways: TCP, or TLS over it.
-trait BrokerStream: AsyncRead + AsyncWrite + Unpin + Send {}
+pub(crate) trait BrokerStream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> BrokerStream for S {}
+
+/// Connects to a broker, over TLS if its URL says so.
+pub(crate) async fn connect(
+    url: &Url,
+    tls: Option<&Arc<ClientConfig>>,
+) -> io::Result<Box<dyn BrokerStream>> {
+    let stream = TcpStream::connect((url.host.as_str(), url.port)).await?;
+    // Requests are small and go out whole.
+    stream.set_nodelay(true)?;
+    if !url.secure {
+        return Ok(Box::new(stream));
+    }
+    let Some(config) = tls else {
+        return Err(io::Error::other("no certificate is configured"));
+    };
+    let name = ServerName::try_from(url.host.clone()).map_err(io::Error::other)?;
+    Ok(Box::new(TlsConnector::from(Arc::clone(config)).connect(name, stream).await?))
+}
 
 impl Broker {
     /// Creates a session for a speaker, with a limit on content octets.
@@ -128,6 +146,7 @@ impl Broker {
             client: identity.client.clone(),
             clean: !identity.serves,
             keep_alive: KEEP_ALIVE,
+            will: None,
             credentials: url.credentials.clone(),
             filters: wanted,
             packet_octets_max: content_octets_max.saturating_add(PACKET_SLACK),
@@ -183,7 +202,7 @@ impl Broker {
         let mut pause = RETRY_AFTER;
         loop {
             let connected = tokio::select! {
-                connected = tokio::time::timeout(CONNECT_WITHIN, self.connect()) => connected,
+                connected = tokio::time::timeout(CONNECT_WITHIN, connect(&self.url, self.tls.as_ref())) => connected,
                 _ = stop.changed() => return,
             };
             let connected = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
@@ -206,20 +225,6 @@ impl Broker {
             }
             pause = pause.saturating_mul(2).min(RETRY_AFTER_MAX);
         }
-    }
-
-    async fn connect(&self) -> io::Result<Box<dyn BrokerStream>> {
-        let stream = TcpStream::connect((self.url.host.as_str(), self.url.port)).await?;
-        // Requests are small and go out whole.
-        stream.set_nodelay(true)?;
-        if !self.url.secure {
-            return Ok(Box::new(stream));
-        }
-        let Some(config) = &self.tls else {
-            return Err(io::Error::other("no certificate is configured"));
-        };
-        let name = ServerName::try_from(self.url.host.clone()).map_err(io::Error::other)?;
-        Ok(Box::new(TlsConnector::from(Arc::clone(config)).connect(name, stream).await?))
     }
 
     /// Runs one connection until it ends; returns whether this side ended it.
@@ -366,7 +371,8 @@ impl Broker {
         let now = self.started.elapsed();
         let taken = inner.session.as_mut().is_some_and(|session| {
             let before = session.dropped();
-            session.handle(now, Input::Publish { topic: &topic.to_string(), payload });
+            session
+                .handle(now, Input::Publish { topic: &topic.to_string(), payload, retain: false });
             session.dropped() == before
         });
         if taken {
@@ -434,7 +440,7 @@ impl Broker {
 }
 
 /// An error as a text for the operator.
-fn reason(error: &io::Error, host: &str) -> String {
+pub(crate) fn reason(error: &io::Error, host: &str) -> String {
     use CertificateError::{NotValidForName, NotValidForNameContext, UnknownIssuer};
     let tls = error.get_ref().and_then(|it| it.downcast_ref::<TlsError>());
     match tls {

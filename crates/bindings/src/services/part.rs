@@ -239,6 +239,11 @@ const OF_CSE: &[Watched] = &[
 /// Values of the device listener's report whose changes are events.
 const OF_DEVICES: &[Watched] = &[
     watched(
+        ("home_assistant", When::Appears),
+        (LogLevel::Warning, "broker-lost"),
+        "the broker of Home Assistant is not connected",
+    ),
+    watched(
         ("reports_not_stored", When::Grows),
         (LogLevel::Error, "reports-not-stored"),
         "reports of devices could not be stored: devices keep those that request an answer",

@@ -323,7 +323,10 @@ fn check_brokers(config: &Config, root: View<'_>, findings: &mut Findings) {
         return;
     }
     let registrar = table.table("registrar");
+    let devices = root.table("devices").and_then(|devices| devices.table("home_assistant"));
+    let announced = config.devices.as_ref().and_then(|devices| devices.home_assistant.as_ref());
     let places = [
+        (announced.map(|it| &it.broker), devices.and_then(|it| it.key("broker"))),
         (cse.mqtt.as_ref(), table.key("mqtt")),
         (cse.registrar.as_ref().map(|above| &above.url), registrar.and_then(|it| it.key("url"))),
     ];

@@ -101,6 +101,11 @@ pub(super) static DEVICES: Table = Table {
             "Where it accepts devices that authenticate with a certificate.",
         ),
         key(
+            "home_assistant",
+            Shape::Table(&HOME_ASSISTANT),
+            "Announces devices and their readings to Home Assistant.",
+        ),
+        key(
             "delivery",
             Shape::Choice(DELIVERIES),
             "durable stores a reading before it is acknowledged; direct forwards it at \
@@ -238,6 +243,32 @@ static DEVICES_VIEW: Table = Table {
             "Its containerDefinition.",
         ),
         required("attribute", Shape::Text(Form::Any("oxySn")), "The attribute: oxySn."),
+    ],
+};
+
+static HOME_ASSISTANT: Table = Table {
+    name: "[devices.home_assistant]",
+    doc: "Home Assistant, which finds devices and their readings by its MQTT discovery.",
+    keys: &[
+        required(
+            "broker",
+            Shape::Text(Form::Broker),
+            "The MQTT broker that Home Assistant uses; mqtts:// for TLS, with the certificate of \
+             [cse.tls].",
+        ),
+        key(
+            "prefix",
+            Shape::Text(Form::Name),
+            "The discovery prefix of Home Assistant; homeassistant if not given.",
+        )
+        .or("homeassistant"),
+        key(
+            "topic",
+            Shape::Text(Form::Name),
+            "First level of the topics of states, and name of this gateway at the broker: each gateway \
+             of a broker needs its own. gatewright if not given.",
+        )
+        .or("gatewright"),
     ],
 };
 

@@ -11,7 +11,7 @@ mod session;
 mod tests;
 
 pub use packet::{PacketError, is_publication};
-pub use session::{End, Input, MqttSession, MqttSettings, Output};
+pub use session::{End, Input, MqttSession, MqttSettings, MqttWill, Output};
 
 use crate::primitive::Serialisation;
 

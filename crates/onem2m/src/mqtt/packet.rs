@@ -1,5 +1,7 @@
 //! Control packets of MQTT 3.1.1, as far as a client needs them (OASIS MQTT 3.1.1 §3).
 
+use super::session::MqttWill;
+
 /// Octets of the remaining length, at most (§2.2.3).
 const LENGTH_OCTETS_MAX: usize = 4;
 /// The highest remaining length (§2.2.3).
@@ -170,18 +172,24 @@ fn put_text(text: &str, into: &mut Vec<u8>) -> Option<()> {
 
 /// CONNECT (§3.1).
 pub(super) fn connect(
-    client: &str,
-    clean: bool,
-    keep_alive: u16,
+    (client, clean, keep_alive): (&str, bool, u16),
+    will: Option<&MqttWill>,
     credentials: Option<&(String, String)>,
 ) -> Option<Vec<u8>> {
     let mut body = Vec::new();
     put_text("MQTT", &mut body)?;
-    let flags = u8::from(clean) << 1 | if credentials.is_some() { 0xc0 } else { 0 };
+    // Will flag, quality of service 1, retain (§3.1.2.5 to §3.1.2.7).
+    let of_will = if will.is_some() { 0x2c } else { 0 };
+    let flags = u8::from(clean) << 1 | of_will | if credentials.is_some() { 0xc0 } else { 0 };
     // Protocol level 4 is 3.1.1.
     body.extend_from_slice(&[4, flags]);
     body.extend_from_slice(&keep_alive.to_be_bytes());
     put_text(client, &mut body)?;
+    if let Some(MqttWill { topic, payload }) = will {
+        put_text(topic, &mut body)?;
+        body.extend_from_slice(&u16::try_from(payload.len()).ok()?.to_be_bytes());
+        body.extend_from_slice(payload);
+    }
     if let Some((user, password)) = credentials {
         put_text(user, &mut body)?;
         put_text(password, &mut body)?;
@@ -190,12 +198,12 @@ pub(super) fn connect(
 }
 
 /// PUBLISH at quality of service 1 (§3.3).
-pub(super) fn publish(id: u16, topic: &str, payload: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn publish(id: u16, topic: &str, payload: &[u8], retain: bool) -> Option<Vec<u8>> {
     let mut body = Vec::new();
     put_text(topic, &mut body)?;
     body.extend_from_slice(&id.to_be_bytes());
     body.extend_from_slice(payload);
-    packet(0x32, &body)
+    packet(0x32 | u8::from(retain), &body)
 }
 
 /// Whether the octets of an [`Output::Send`](super::Output::Send) are a publication.

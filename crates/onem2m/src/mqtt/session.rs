@@ -19,12 +19,23 @@ pub struct MqttSettings {
     /// After so long without a word a ping is sent; half as long again without an answer is the
     /// end. Whole seconds count.
     pub keep_alive: Duration,
+    /// What the broker publishes when the connection is lost.
+    pub will: Option<MqttWill>,
     /// User and password, if the broker wants them.
     pub credentials: Option<(String, String)>,
-    /// Topic filters to subscribe to.
+    /// Topic filters to subscribe to; none if nothing is to be received.
     pub filters: Vec<String>,
     /// Octets of a packet that are taken. A longer publication is passed over and acknowledged.
     pub packet_octets_max: usize,
+}
+
+/// A last will (MQTT 3.1.1 §3.1.2.5): published at quality of service 1, and retained.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct MqttWill {
+    /// The topic.
+    pub topic: String,
+    /// The payload.
+    pub payload: Vec<u8>,
 }
 
 /// Input to a session.
@@ -39,6 +50,8 @@ pub enum Input<'a> {
         topic: &'a str,
         /// The payload.
         payload: &'a [u8],
+        /// Whether the broker keeps it for later subscribers.
+        retain: bool,
     },
     /// The connection is to end.
     Leave,
@@ -131,9 +144,9 @@ impl MqttSession {
             pinged: false,
             settings,
         };
-        let MqttSettings { client, clean, keep_alive, credentials, .. } = &session.settings;
+        let MqttSettings { client, clean, keep_alive, will, credentials, .. } = &session.settings;
         let keep_alive = u16::try_from(keep_alive.as_secs()).unwrap_or(u16::MAX);
-        match packet::connect(client, *clean, keep_alive, credentials.as_ref()) {
+        match packet::connect((client, *clean, keep_alive), will.as_ref(), credentials.as_ref()) {
             Some(octets) => session.outputs.push_back(Output::Send(octets)),
             None => session.end(End::Misuse),
         }
@@ -147,7 +160,9 @@ impl MqttSession {
         }
         match input {
             Input::Octets(octets) => self.take(now, octets),
-            Input::Publish { topic, payload } => self.publish(now, topic, payload),
+            Input::Publish { topic, payload, retain } => {
+                self.publish(now, topic, (payload, retain));
+            }
             Input::Leave => {
                 self.outputs.push_back(Output::Send(packet::DISCONNECT.to_vec()));
                 self.end(End::Left);
@@ -214,6 +229,9 @@ impl MqttSession {
             self.due = now.saturating_add(self.settings.keep_alive);
         }
         match (self.stage, packet) {
+            (Stage::Connecting, Packet::ConnectAck(0)) if self.settings.filters.is_empty() => {
+                self.begin(now);
+            }
             (Stage::Connecting, Packet::ConnectAck(0)) => {
                 self.stage = Stage::Subscribing;
                 let id = self.draw_id();
@@ -228,9 +246,7 @@ impl MqttSession {
                 if !all || codes.iter().any(|&code| code >= 0x80) {
                     return self.end(End::SubscriptionRefused);
                 }
-                self.stage = Stage::Ready;
-                self.due = now.saturating_add(self.settings.keep_alive);
-                self.outputs.push_back(Output::Ready);
+                self.begin(now);
             }
             (Stage::Ready, Packet::PublishAck(id)) => {
                 self.unacknowledged.remove(&id);
@@ -259,13 +275,24 @@ impl MqttSession {
         }
     }
 
-    fn publish(&mut self, now: Duration, topic: &str, payload: &[u8]) {
-        if self.stage != Stage::Ready || self.unacknowledged.len() >= UNACKNOWLEDGED_MAX {
+    fn begin(&mut self, now: Duration) {
+        self.stage = Stage::Ready;
+        self.due = now.saturating_add(self.settings.keep_alive);
+        self.outputs.push_back(Output::Ready);
+    }
+
+    /// Whether a publication is taken now.
+    pub fn can_publish(&self) -> bool {
+        self.stage == Stage::Ready && self.unacknowledged.len() < UNACKNOWLEDGED_MAX
+    }
+
+    fn publish(&mut self, now: Duration, topic: &str, (payload, retain): (&[u8], bool)) {
+        if !self.can_publish() {
             self.dropped += 1;
             return;
         }
         let id = self.draw_id();
-        match packet::publish(id, topic, payload) {
+        match packet::publish(id, topic, payload, retain) {
             Some(octets) => {
                 self.unacknowledged.insert(id);
                 self.outputs.push_back(Output::Send(octets));

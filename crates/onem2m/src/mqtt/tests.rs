@@ -12,6 +12,7 @@ fn settings() -> MqttSettings {
         client: "C::id-in".to_owned(),
         clean: false,
         keep_alive: Duration::from_mins(1),
+        will: None,
         credentials: None,
         filters: filters("/id-in"),
         packet_octets_max: 1_000,
@@ -45,7 +46,7 @@ fn the_packets_of_a_client() {
     assert_eq!(*subscribe, expected);
     session.handle(Duration::ZERO, Input::Octets(SUBSCRIBE_ACK));
     assert_eq!(drain(&mut session), [Output::Ready]);
-    session.handle(Duration::ZERO, Input::Publish { topic: "a/b", payload: b"hi" });
+    session.handle(Duration::ZERO, Input::Publish { topic: "a/b", payload: b"hi", retain: false });
     assert_eq!(drain(&mut session), [Output::Send(b"\x32\x09\x00\x03a/b\x00\x02hi".to_vec())]);
     session.handle(Duration::ZERO, Input::Octets(b"\x32\x09\x00\x03a/b\x00\x0ahi"));
     let arrived = Output::Arrived { topic: "a/b".into(), payload: b"hi".to_vec() };
@@ -124,11 +125,11 @@ fn a_publication_that_is_too_long_is_acknowledged_and_passed_over() {
 fn unacknowledged_publications_are_bounded() {
     let mut session = ready();
     for _ in 0..1_030 {
-        session.handle(Duration::ZERO, Input::Publish { topic: "t", payload: b"" });
+        session.handle(Duration::ZERO, Input::Publish { topic: "t", payload: b"", retain: false });
     }
     assert_eq!((drain(&mut session).len(), session.dropped()), (1_024, 6));
     session.handle(Duration::ZERO, Input::Octets(b"\x40\x02\x00\x05"));
-    session.handle(Duration::ZERO, Input::Publish { topic: "t", payload: b"" });
+    session.handle(Duration::ZERO, Input::Publish { topic: "t", payload: b"", retain: false });
     assert_eq!(drain(&mut session).len(), 1);
 }
 
@@ -161,7 +162,7 @@ proptest! {
     ) {
         let mut stream = [CONNECT_ACK, SUBSCRIBE_ACK].concat();
         for (id, payload) in (1..).zip(&payloads) {
-            stream.extend(packet::publish(id, "/oneM2M/req/a/b/json", payload).unwrap());
+            stream.extend(packet::publish(id, "/oneM2M/req/a/b/json", payload, false).unwrap());
         }
         stream.extend(&noise);
         let mut whole = MqttSession::new(Duration::ZERO, settings());
@@ -178,4 +179,39 @@ proptest! {
         }
         prop_assert_eq!(drain(&mut pieces), whole);
     }
+}
+
+/// Who only publishes subscribes to nothing, and leaves a last will. The octets are those of MQTT 3.1.1
+/// §3.1 and §3.3, written by hand.
+#[test]
+fn a_last_will_and_retained_publications() {
+    let will = Some(MqttWill { topic: "t/s".to_owned(), payload: b"off".to_vec() });
+    let only = MqttSettings {
+        client: "c".to_owned(),
+        keep_alive: Duration::from_secs(30),
+        will,
+        credentials: None,
+        filters: Vec::new(),
+        ..settings()
+    };
+    let mut session = MqttSession::new(Duration::ZERO, MqttSettings { clean: true, ..only });
+    let connect = [
+        &[0x10, 23, 0, 4][..],
+        b"MQTT",
+        &[4, 0x2e, 0, 30, 0, 1],
+        b"c",
+        &[0, 3],
+        b"t/s",
+        &[0, 3],
+        b"off",
+    ];
+    assert_eq!(session.poll_output(), Some(Output::Send(connect.concat())));
+    assert!(!session.can_publish());
+    session.handle(Duration::ZERO, Input::Octets(&[0x20, 2, 0, 0]));
+    assert_eq!(session.poll_output(), Some(Output::Ready));
+    assert!(session.can_publish());
+    session.handle(Duration::ZERO, Input::Publish { topic: "t", payload: b"on", retain: true });
+    let sent = [&[0x33, 7, 0, 1][..], b"t", &[0, 1], b"on"].concat();
+    assert_eq!(session.poll_output(), Some(Output::Send(sent)));
+    assert_eq!(session.poll_output(), None);
 }

@@ -1,6 +1,5 @@
 //! Places that resources take up: of the whole tree, and of the branch in which they are.
 
-use crate::tree::Slot;
 use std::collections::BTreeMap;
 
 /// Places taken up. A branch is a child of the root with everything below it, by the number of that
@@ -24,9 +23,8 @@ impl Places {
         self.of_branches.get(&branch).copied().unwrap_or(0)
     }
 
-    /// Sets the places of the resource in a slot: of none with 0.
-    pub(crate) fn set(&mut self, slot: Slot, branch: Option<u64>, places: usize) {
-        let at = slot.index();
+    /// Sets the places of the resource in the slot `at`: of none with 0.
+    pub(crate) fn set(&mut self, at: usize, branch: Option<u64>, places: usize) {
         if self.of_slots.len() <= at {
             self.of_slots.resize(at + 1, 0);
         }

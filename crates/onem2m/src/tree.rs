@@ -26,12 +26,6 @@ const PATH_OCTETS: usize = 64;
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Slot(usize);
 
-impl Slot {
-    pub(crate) const fn index(self) -> usize {
-        self.0
-    }
-}
-
 /// Octets of a resident instance beside its text: itself, and its entries in the indices.
 const RESIDENT_OCTETS: usize = 400;
 
@@ -155,7 +149,7 @@ impl Tree {
         self.by_label.add(resource);
         let (places, parent, seq) = (resource.places(), resource.parent, resource.seq);
         let branch = parent.and_then(|parent| self.branch(parent, seq));
-        self.places.set(slot, branch, places);
+        self.places.set(slot.0, branch, places);
     }
 
     pub(crate) fn by_id(&self, id: &str) -> Option<Slot> {
@@ -368,7 +362,7 @@ impl Tree {
         self.by_label.add(&resource);
         self.resident_octets += resident_octets(&resource);
         let branch = parent.and_then(|parent| self.branch(parent, seq));
-        self.places.set(slot, branch, resource.places());
+        self.places.set(slot.0, branch, resource.places());
         match parent.and_then(|parent| self.get_mut(parent)) {
             Some(parent) => parent.adopt(&resource, slot),
             None if resource.resource_type == ResourceType::CseBase => self.root = Some(slot),
@@ -390,7 +384,7 @@ impl Tree {
         self.by_label.remove(&resource);
         self.resident_octets = self.resident_octets.saturating_sub(resident_octets(&resource));
         let branch = resource.parent.and_then(|it| self.branch(it, resource.seq));
-        self.places.set(slot, branch, 0);
+        self.places.set(slot.0, branch, 0);
         self.expiry.remove((resource.expires, resource.seq));
         if let (ResourceType::RemoteCse, Some(cse)) = (resource.resource_type, resource.text("csi"))
         {
@@ -546,7 +540,7 @@ impl Tree {
         });
         self.paged += 1;
         let branch = self.branch(container, instance.seq);
-        self.places.set(slot, branch, 0);
+        self.places.set(slot.0, branch, 0);
         self.places.take_up(branch, 1);
         true
     }
@@ -571,7 +565,7 @@ impl Tree {
         self.resident_octets += resident_octets(&instance);
         let branch = self.branch(container, seq);
         self.places.give_up(branch, 1);
-        self.places.set(slot, branch, instance.places());
+        self.places.set(slot.0, branch, instance.places());
         if let Some(container) = self.get_mut(container) {
             instance.parent_id = Arc::clone(&container.id);
             if let Some(family) = &mut container.family {

@@ -3,6 +3,7 @@
 mod alarms;
 mod difference;
 mod part;
+mod reasons;
 
 pub use part::parts;
 
@@ -15,17 +16,18 @@ use crate::tls::{Tls, TlsError};
 use crate::{cse, devices};
 use alarms::ServiceAlarms;
 use gatewright_config::{Config, Delivery, PeerBounds};
-use gatewright_descriptors::Shortage;
 use gatewright_health::code::{SystemId, Type, UnitCode};
 use gatewright_histogram::Histogram;
 use gatewright_interwork::Mapping;
 use gatewright_interwork::mapping::{FlexView, ObjectMatch, Rule};
 use gatewright_onem2m::audit::Audit;
-use gatewright_onem2m::{
-    ClockDoubt, CseType, Limits, RefusedMessage, Registrar, Serialisation, Unreadable,
-};
+use gatewright_onem2m::{CseType, Limits, Registrar, Serialisation};
 use gatewright_part::{Change, LogEvent, LogLevel, PartHistogram, PartStatus, Staged, Unable};
-use gatewright_store::{DiskSpace, StoreError};
+use gatewright_store::StoreError;
+use reasons::{
+    DISK_FULL, UNBOUND, short, why_doubted, why_forgotten, why_held, why_lost, why_short,
+    why_unreadable,
+};
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -710,80 +712,6 @@ fn quota(peer: PeerBounds) -> cse::Quota {
         octets: peer.mib.map_or(default.octets, |mib| u64::from(mib) * MIB),
         octets_of_all: peer.mib_of_all.map_or(default.octets_of_all, |mib| u64::from(mib) * MIB),
     }
-}
-
-/// Text for the operator: why deliverable outbox messages are held.
-fn why_held(queues: usize, RefusedMessage { status, from, to, .. }: &RefusedMessage) -> String {
-    let (senders, status) = (if queues == 1 { "sender" } else { "senders" }, status.number());
-    format!(
-        "of {queues} {senders}; {from} is answered {status} at {to}: check the access rights there"
-    )
-}
-
-/// Text for the operator: data that this CSE has and the CSE above will never get.
-fn why_lost((readings, aged, last): (u64, u64, Option<RefusedMessage>)) -> Option<String> {
-    let last = last.map(|RefusedMessage { status, from, to, .. }| {
-        let status = status.number();
-        format!("{readings} readings refused above for good; {from} was answered {status} at {to}")
-    });
-    let aged = (aged > 0).then(|| format!("{aged} messages expired"));
-    let told: Vec<String> = last.into_iter().chain(aged).collect();
-    (!told.is_empty()).then(|| told.join("; "))
-}
-
-/// Text for the operator: what a clock step holds back, or a restart, which is no alarm.
-fn why_doubted(doubt: ClockDoubt) -> (&'static str, String) {
-    match doubt {
-        ClockDoubt::Leapt(ahead) => {
-            let (by, whither) = (ahead.unsigned_abs(), if ahead < 0 { "back" } else { "ahead" });
-            (
-                "clock",
-                format!(
-                    "leapt {by} s {whither}: nothing expires until it has run evenly for an hour"
-                ),
-            )
-        }
-        ClockDoubt::Stopped(seconds) => {
-            let text = format!(
-                "did not run for {seconds} s: what expired meanwhile expires when a time server has \
-                 confirmed the clock, or in an hour"
-            );
-            ("restart", text)
-        }
-    }
-}
-
-/// Text for the operator: stored rows that are not in the tree.
-fn why_unreadable(rows: &[Unreadable]) -> Option<String> {
-    let first = rows.first()?;
-    Some(format!("{} rows cannot be read; row {}: {}", rows.len(), first.row, first.damage))
-}
-
-/// Text for the operator: remembered requests that are lost.
-fn why_forgotten(lines: &[u64]) -> Option<String> {
-    let first = lines.first()?;
-    let count = lines.len();
-    Some(format!("{count} lines are damaged, the first is {first}: repetitions are executed again"))
-}
-
-/// Text for the operator: the disk will soon be full.
-fn why_short(disk_space: DiskSpace) -> Option<String> {
-    let free = disk_space.free.filter(|_| disk_space.is_low)? / MIB;
-    let reserve = disk_space.reserve / MIB;
-    Some(format!("{free} MiB are free, and {reserve} MiB in reserve for deletions"))
-}
-
-/// Text for the operator: consequence of a full disk.
-const DISK_FULL: &str = "creations are refused until 2.5 times the reserve is free on the disk and \
-     within the database, or the reserve within it; deletions and the audit log use the reserve";
-
-/// Text for the operator: consequence of not comparing certificates with system-ids.
-const UNBOUND: &str = "any device with a certificate of the authorities may associate under any \
-     system-id: [devices.tls] system_id says which name of its certificate is to be its own";
-
-/// Text for the operator: consequence of too few descriptors.
-fn short(shortage: Shortage) -> String {
-    format!("with all else in this process {shortage}: connections above that wait to be accepted")
 }
 
 #[cfg(test)]

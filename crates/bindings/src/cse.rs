@@ -22,7 +22,7 @@ use crate::ws;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use gatewright_config::Prefix;
-use gatewright_descriptors::{Claim, Shortage};
+use gatewright_descriptors::{Claim, Shortage, clock_is_set};
 use gatewright_onem2m::{Cse, Damage, NoBase, Unreadable};
 use gatewright_store::{
     Database, DatabaseOptions, ReadReport, RestoredMarks, StoreError, StoredRows, WriteReport,
@@ -38,10 +38,6 @@ use tokio_rustls::rustls::ClientConfig;
 const READS_MAX: usize = 4;
 /// Committed transactions whose answers wait to be sent; beyond, the writer waits.
 const REPORTS_MAX: usize = 1_024;
-/// File that the system's time service touches when it has set the clock since boot.
-const TIME_SYNCHRONISED: &str = "/run/systemd/timesync/synchronized";
-/// The time service polls its server at least every 2048 s (timesyncd.conf(5)).
-const SYNCHRONISED_WITHIN: Duration = Duration::from_secs(2 * 2_048);
 /// Interval of that check while the wall clock is in doubt.
 const CONFIRMED_EVERY: Duration = Duration::from_secs(10);
 /// Pause between two slices of a tree walk.
@@ -719,17 +715,6 @@ async fn take_reads(engine: Weak<Engine>, mut reads: mpsc::Receiver<ReadReport>)
         let Some(engine) = engine.upgrade() else { return };
         engine.report_read(report);
     }
-}
-
-/// Whether the system's time service has set the wall clock lately. It touches a file whenever it
-/// has (systemd-timesyncd.service(8)); a clock set by hand since then differs from the file's time.
-pub fn clock_is_set() -> bool {
-    let touched = std::fs::metadata(TIME_SYNCHRONISED).and_then(|file| file.modified());
-    touched.is_ok_and(|touched| {
-        let now = std::time::SystemTime::now();
-        let apart = now.duration_since(touched).unwrap_or_else(|error| error.duration());
-        apart <= SYNCHRONISED_WITHIN
-    })
 }
 
 /// Drives the CSE's timers.

@@ -5,7 +5,7 @@ mod difference;
 mod part;
 mod reasons;
 
-pub use part::parts;
+pub use part::{component, parts};
 
 use crate::alarms::container::{AlarmContainer, CONTAINER};
 use crate::keyring::{Keyring, Keys};

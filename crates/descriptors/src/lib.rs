@@ -8,7 +8,13 @@
 //!
 //! The last descriptors are not for connections of peers ([`is_among_last`]): a flood of those leaves
 //! the control socket usable, and files and outgoing requests possible.
+//!
+//! [`clock_is_set`] says whether the wall clock can be believed.
 #![forbid(unsafe_code)]
+
+mod clock;
+
+pub use clock::clock_is_set;
 
 use core::fmt;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};

@@ -2,7 +2,7 @@
 //!
 //! Nothing is opened that stays open, attached or changed. Needs are those that the start itself
 //! compares: descriptors (`descriptor_need.rs`), locked memory and mappings (`planes`), the clock
-//! (`bindings`), Landlock (`data`).
+//! (`descriptors`), Landlock (`data`).
 
 mod kernel;
 mod machine;

@@ -1,5 +1,6 @@
 //! Reasons why a description cannot run.
 
+use crate::assembly::NOT_IN_THIS_PROGRAM;
 use gatewright_config::Link;
 use gatewright_link::OpenError;
 use gatewright_lsr::MeshError;
@@ -14,6 +15,9 @@ pub enum RunError {
     /// A part of the description is not in this version.
     #[error("{0} is not in this version")]
     NotInThisVersion(String),
+    /// A component of the description is not in this program.
+    #[error("{0}: {NOT_IN_THIS_PROGRAM}")]
+    NotInThisProgram(&'static str),
     /// The data plane is to be a process, and there is no program for it.
     #[error(
         "[planes] mode = \"process\" needs a program for the data plane, as `gatewright run` has"
@@ -102,6 +106,7 @@ impl RunError {
         match self {
             Self::Planes(source) | Self::Attach { source, .. } => source.exit_code(),
             Self::NotInThisVersion(_)
+            | Self::NotInThisProgram(_)
             | Self::Messages { .. }
             | Self::Neighbour(_)
             | Self::Mesh(MeshError::Keys { .. })
@@ -117,14 +122,14 @@ impl RunError {
 }
 
 /// The exit code for something that the system does not give (`sysexits.h`, `EX_UNAVAILABLE`).
-pub(crate) const UNAVAILABLE: u8 = 69;
+pub const UNAVAILABLE: u8 = 69;
 /// The exit code for something in use, which may be free later (`EX_TEMPFAIL`).
 const IN_USE: u8 = 75;
 /// The exit code for a missing right (`EX_NOPERM`).
 const NO_PERMISSION: u8 = 77;
 
 /// The exit code of a program that ends as the system refused an address or a file.
-pub(crate) fn exit_code_of(error: &io::Error) -> u8 {
+pub fn exit_code_of(error: &io::Error) -> u8 {
     match error.kind() {
         io::ErrorKind::AddrInUse => IN_USE,
         io::ErrorKind::PermissionDenied => NO_PERMISSION,

@@ -1,7 +1,7 @@
 //! A running gateway: a description with all its parts.
 
 use crate::{
-    RunError,
+    Assembly, GatewayPrograms, NOT_IN_THIS_PROGRAM, RunError,
     balance::BalanceStatus,
     control::{ControlListeners, SocketPlace},
     delay_models::{DelayWatch, RelayDelay},
@@ -11,7 +11,6 @@ use crate::{
     last_good::{DescriptionCause, LastGood},
     links::Links,
     messages::{ConversationAnswer, MessageTraceRequest, Messages},
-    programs::{ProgramError, Programs},
     report_forwarder::{self, ReportForwarding},
     socket_path::{begin_upgrade, end_upgrade},
     status::{self, StatusAnswer},
@@ -19,20 +18,19 @@ use crate::{
     trace::{self, TraceAnswer, TraceRequest},
     udp_gateways::UdpGateways,
 };
-use gatewright_bindings::{
-    Engine,
-    services::{self, ServiceError, Services},
-};
 use gatewright_config::{Config, PlaneMode, ProxyTarget};
 use gatewright_descriptors::Shortage;
 use gatewright_lsr::MeshPart;
-use gatewright_part::{LogEvent, LogLevel, NamedStatus, Part, PartStatus, Sojourn};
+use gatewright_part::{
+    ComponentError, LogEvent, LogLevel, NamedStatus, Part, PartStatus, ServiceParts, Sojourn,
+};
 use gatewright_planes::{Planes, ProcessSetup};
 use std::{
+    any::Any,
     ffi::OsString,
     fmt, io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::SystemTime,
 };
 
@@ -50,10 +48,9 @@ pub struct Gateway {
     pub(crate) links: Links,
     tcp_proxies: TcpProxies,
     pub(crate) mesh: MeshPart,
-    programs: Programs,
+    programs: Arc<dyn GatewayPrograms>,
     services: ServiceParts,
-    /// The service entity, for requests of this process.
-    entity: Option<Weak<Engine>>,
+    assembly: Assembly,
     control: ControlListeners,
     events: EventLog,
     /// Writes events, if this gateway writes them.
@@ -65,15 +62,6 @@ pub struct Gateway {
     last_good: LastGood,
     /// Has another program go on in this process.
     upgrade: Option<ProgramExec>,
-}
-
-/// Service entity and listener for devices, in the order in which they take a description.
-struct ServiceParts(Vec<Arc<dyn Part>>);
-
-impl fmt::Debug for ServiceParts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|part| part.name())).finish()
-    }
 }
 
 /// Shows the operator a line on how something was started.
@@ -104,6 +92,8 @@ pub struct StartOptions {
     pub data_plane: Option<DataPlaneProgram>,
     /// Parts that the program adds, as by [`Gateway::with_part`].
     pub parts: Vec<Arc<dyn Part>>,
+    /// The components of the program.
+    pub assembly: Assembly,
 }
 
 /// Has a program go on in this process, in place of this one; returns why it does not.
@@ -139,12 +129,9 @@ pub enum StartError {
     /// Links, handlers or proxies.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// Devices or the service entity.
+    /// A component: programs, devices or the service entity.
     #[error(transparent)]
-    Service(#[from] ServiceError),
-    /// Programs.
-    #[error(transparent)]
-    Program(#[from] ProgramError),
+    Component(#[from] ComponentError),
     /// The control socket, the metrics page or a thread.
     #[error("{why}")]
     Control {
@@ -169,8 +156,7 @@ impl StartError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Run(error) => error.exit_code(),
-            Self::Program(error) => error.exit_code(),
-            Self::Service(error) => error.exit_code(),
+            Self::Component(error) => error.exit_code,
             Self::Control { exit_code, .. } => *exit_code,
             Self::Descriptors(_) => 69,
         }
@@ -179,25 +165,28 @@ impl StartError {
     /// The key of the description that cannot be applied, and why, if it is one key.
     pub fn refused(&self) -> Option<(&'static str, String)> {
         match self {
-            Self::Service(error) => Some(error.key()),
+            Self::Run(RunError::NotInThisProgram(table)) => {
+                Some((table, NOT_IN_THIS_PROGRAM.to_owned()))
+            }
+            Self::Component(error) => error.refused.clone(),
             _ => None,
         }
     }
 }
 
 impl Gateway {
-    /// Runs the description `config`, all of it or nothing, without control socket and metrics
-    /// page. Its events are written nowhere; [`Self::events`] has them. `seed` begins all
+    /// Runs the description `config`, all of it or nothing, with the components of `assembly` and
+    /// without control socket and metrics page. Its events are written nowhere; [`Self::events`] has them. `seed` begins all
     /// randomness.
     ///
     /// # Errors
     ///
     /// [`StartError`] names what failed.
-    pub fn open(config: &Config, seed: u64) -> Result<Self, StartError> {
+    pub fn open(config: &Config, seed: u64, assembly: Assembly) -> Result<Self, StartError> {
         descriptor_need::allow(config).map_err(StartError::Descriptors)?;
         let process = process(config, None, "")?;
         let log = (EventLog::default(), None);
-        let gateway = Self::begin(config, (seed, process), None, &|_| {}, log)?;
+        let gateway = Self::begin(config, (seed, process, assembly), None, &|_| {}, log)?;
         gateway.log_start(config);
         Ok(gateway)
     }
@@ -210,7 +199,8 @@ impl Gateway {
     pub fn start(config: &Config, options: StartOptions) -> Result<Arc<Self>, StartError> {
         descriptor_need::allow(config).map_err(StartError::Descriptors)?;
         let StartOptions { seed, file, socket, default_socket, say, log, .. } = options;
-        let StartOptions { last_good, fallback, upgrade, data_plane, parts, .. } = options;
+        let StartOptions { last_good, fallback, upgrade, data_plane, parts, assembly, .. } =
+            options;
         let place = SocketPlace { named: socket, default: default_socket };
         let name = format!("{}-{:016x}", config.name, place.number(&config.control));
         let process = process(config, data_plane, &name)?;
@@ -218,7 +208,7 @@ impl Gateway {
         let events = EventLog::default();
         let writer = LogPart::start(&events, log, config.log).map_err(|error| in_words(&error))?;
         let log = (events, Some(writer));
-        let mut gateway = Self::begin(config, (seed, process), file, &*say, log)?;
+        let mut gateway = Self::begin(config, (seed, process, assembly), file, &*say, log)?;
         gateway.upgrade = upgrade;
         gateway.last_good = LastGood::new(last_good, fallback);
         let gateway = Arc::new(parts.into_iter().fold(gateway, Self::with_part));
@@ -279,33 +269,34 @@ impl Gateway {
 
     fn begin(
         config: &Config,
-        (seed, process): (u64, Option<ProcessSetup>),
+        (seed, process, assembly): (u64, Option<ProcessSetup>, Assembly),
         file: Option<String>,
         say: &dyn Fn(&str),
         (events, log): (EventLog, Option<LogPart>),
     ) -> Result<Self, StartError> {
+        if let Some(table) = assembly.lacks(config).next() {
+            return Err(RunError::NotInThisProgram(table).into());
+        }
         let links = Links::open(config, seed, process, events.sink())?;
         let handlers = Handlers::start(&links, config, events.sink())?;
         let udp_gateways = UdpGateways::start(&links, config)?;
         let tcp_proxies = TcpProxies::start(config, events.sink())?;
         let mesh = MeshPart::start(config, seed, events.sink()).map_err(RunError::from)?;
         let own_stack = report_forwarder::own_stack(&links, config);
-        let services = Services::start_over(config, own_stack)?;
-        let entity = services.as_ref().map(|services| Arc::downgrade(services.cse().engine()));
-        let services = services::parts(services);
+        let services = assembly.start_services(config, own_stack)?;
         let report_forwarding = ReportForwarding::start(&links, config)?;
-        for part in &services {
+        for part in &services.parts {
             for line in said_at_start(part.name(), part.tell().words) {
                 say(&line);
             }
             part.start_events().into_iter().for_each(|event| events.log(event));
         }
-        let programs = Programs::start(&links, config, seed)?;
+        let programs = assembly.start_programs(&links, config, seed)?;
         programs.notes().iter().for_each(|note| say(note));
         let messages = Messages::start(&links, &programs, config)?;
         say_links(say, config, &links)?;
         links.planes().begin_replays().map_err(RunError::from)?;
-        let watched = watched_parts(&services, &udp_gateways, &handlers);
+        let watched = watched_parts(&services.parts, &udp_gateways, &handlers);
         let watcher =
             Mutex::new(Watcher::start(&watched, &events).map_err(|error| in_words(&error))?);
         let read = sojourns_of(&links, &tcp_proxies, &programs);
@@ -321,8 +312,8 @@ impl Gateway {
             tcp_proxies,
             mesh,
             programs,
-            services: ServiceParts(services),
-            entity,
+            services,
+            assembly,
             control: ControlListeners::default(),
             events,
             log,
@@ -343,9 +334,9 @@ impl Gateway {
     /// their messages, and these the handlers at packets, as all take ids from one sequence. Links
     /// precede the parts that use their sockets. Parts that fail quickly come early.
     pub(crate) fn stage_order(&self) -> Vec<&dyn Part> {
-        let services = self.services.0.iter().map(|part| &**part);
+        let services = self.services.parts.iter().map(|part| &**part);
         let own: [&dyn Part; 8] = [
-            &self.programs,
+            &*self.programs,
             &self.messages,
             &self.handlers,
             &self.links,
@@ -368,9 +359,9 @@ impl Gateway {
             &self.tcp_proxies,
             &self.mesh,
             &self.control,
-            &self.programs,
+            &*self.programs,
         ];
-        let services = self.services.0.iter().rev().map(|part| &**part);
+        let services = self.services.parts.iter().rev().map(|part| &**part);
         own.into_iter().chain(services).chain(self.log_part()).collect()
     }
 
@@ -412,8 +403,8 @@ impl Gateway {
     /// The reports of its parts, without those that have nothing to report.
     pub(crate) fn parts_told(&self) -> Vec<NamedStatus> {
         let [proxies, mesh, forwarding, programs]: [&dyn Part; 4] =
-            [&self.tcp_proxies, &self.mesh, &self.report_forwarding, &self.programs];
-        let services = self.services.0.iter().map(|part| &**part);
+            [&self.tcp_proxies, &self.mesh, &self.report_forwarding, &*self.programs];
+        let services = self.services.parts.iter().map(|part| &**part);
         let told = [proxies, mesh].into_iter().chain(services).chain([forwarding, programs]);
         let told = told.map(|part| NamedStatus { name: part.name(), told: part.tell() });
         told.filter(|part| part.told != PartStatus::default()).collect()
@@ -435,8 +426,8 @@ impl Gateway {
     /// Adds a part that an embedder runs: it stages descriptions after devices and service entity.
     #[must_use]
     pub fn with_part(mut self, part: Arc<dyn Part>) -> Self {
-        self.services.0.push(part);
-        let watched = watched_parts(&self.services.0, &self.udp_gateways, &self.handlers);
+        self.services.parts.push(part);
+        let watched = watched_parts(&self.services.parts, &self.udp_gateways, &self.handlers);
         match Watcher::start(&watched, &self.events) {
             Ok(watcher) => self.watcher = Mutex::new(watcher),
             Err(error) => {
@@ -453,8 +444,13 @@ impl Gateway {
     }
 
     /// The service entity, if one runs, for requests without a socket.
-    pub fn service_entity(&self) -> Option<Arc<Engine>> {
-        self.entity.as_ref().and_then(Weak::upgrade)
+    pub fn service_entity(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.services.entity.as_ref()?.upgrade()
+    }
+
+    /// The table of `config` that this program does not run, if there is one.
+    pub(crate) fn lacks(&self, config: &Config) -> Option<&'static str> {
+        self.assembly.lacks(config).next()
     }
 
     /// Traces one packet; waits until it has come.
@@ -525,9 +521,9 @@ pub fn credentials_folder() -> Option<PathBuf> {
 fn sojourns_of(
     links: &Links,
     proxies: &TcpProxies,
-    programs: &Programs,
+    programs: &Arc<dyn GatewayPrograms>,
 ) -> impl Fn() -> Vec<Sojourn> + Send + 'static {
-    let (links, proxies, programs) = (links.clone(), proxies.clone(), programs.clone());
+    let (links, proxies, programs) = (links.clone(), proxies.clone(), Arc::clone(programs));
     move || {
         let times = links.planes().sojourn();
         let packets = Sojourn { mode: "graph", times, ..Sojourn::default() };

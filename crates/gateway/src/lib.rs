@@ -1,13 +1,15 @@
 //! A running gateway from a description.
 //!
-//! [`Gateway`] runs a description: links, handlers, proxies, gateway programs, devices and service
-//! entity, control socket and metrics page, each a [`Part`](gatewright_part::Part). It takes new
-//! descriptions while it runs, each as a whole or not at all. [`api`] is the control socket,
+//! [`Gateway`] runs a description: links, handlers, proxies, mesh, control socket and metrics page,
+//! and the components of its [`Assembly`], as gateway programs, devices and service entity; each is a
+//! [`Part`](gatewright_part::Part). It takes new descriptions while it runs, each as a whole or not at
+//! all. [`api`] is the control socket,
 //! [`metrics`] the page that a collector reads.
 
 #![forbid(unsafe_code)]
 
 pub mod api;
+mod assembly;
 mod balance;
 mod capture;
 mod capture_paths;
@@ -28,27 +30,25 @@ mod links;
 mod listener;
 mod messages;
 pub mod metrics;
-mod programs;
-pub mod recorded_test;
 mod recorder;
 mod reload;
 mod report_forwarder;
-mod settings;
 pub mod socket_path;
-mod stack_network;
 mod status;
 mod tcp_proxy;
+mod texts;
 mod trace;
 mod udp_gateways;
 mod which;
 
+pub use assembly::{Assembly, GatewayPrograms, NOT_IN_THIS_PROGRAM, StartPrograms, StartServices};
 pub use balance::{BalanceStatus, BalancedRelayStatus, Balancer};
 pub use capture::{CaptureRequest, CaptureStream};
 pub use delay_models::RelayDelay;
 pub use description_files::{
     DescriptionFileError, description_files, further_files, without_table,
 };
-pub use error::RunError;
+pub use error::{RunError, UNAVAILABLE, exit_code_of};
 pub use events::{EventLog, LogOptions};
 pub use gateway::{
     DataPlaneProgram, Gateway, ProgramExec, Say, StartError, StartOptions, credentials_folder,
@@ -57,14 +57,13 @@ pub use gatewright_part::{Change, LogEvent, LogLevel, Part};
 /// The setup that embedders write in code.
 pub use gatewright_planes::{LinkSetup, Planes, PlanesError, Setup};
 pub use last_good::DescriptionCause;
-pub use links::unreadable_captures;
-pub use messages::{ConversationAnswer, ConversationStepAnswer, MessageTraceRequest, PeerAction};
-pub use programs::{
-    ProgramError, beside, import, open_text, post, read_file, read_text, strangers,
+pub use links::{Links, unreadable_captures};
+pub use messages::{
+    ConversationAnswer, ConversationStepAnswer, MessageCounting, MessageCounts, MessageRecord,
+    MessageRecords, MessageTraceRequest, PeerAction,
 };
 pub use reload::ReloadError;
-pub use settings::ProgramSettings;
-pub use stack_network::{StackDatagrams, StackNetwork, StackPoller, stack_findings};
 pub use tcp_proxy::{ConnectionTarget, TcpProxy, TcpProxyCounters, TcpProxySetup};
-pub use trace::{StepAnswer, TraceAnswer, TraceRequest};
+pub use texts::{beside, open_text, read_file, read_text};
+pub use trace::{StepAnswer, TraceAnswer, TraceRequest, hexadecimal, patience};
 pub use which::Which;

@@ -25,7 +25,7 @@ use std::{
 
 /// The planes of a description, and the places of its links.
 #[derive(Clone)]
-pub(crate) struct Links(Arc<Inner>);
+pub struct Links(Arc<Inner>);
 
 struct Inner {
     planes: Planes,
@@ -93,7 +93,7 @@ impl Links {
     }
 
     /// The planes.
-    pub(crate) fn planes(&self) -> &Planes {
+    pub fn planes(&self) -> &Planes {
         &self.0.planes
     }
 

@@ -1,6 +1,6 @@
 //! Reload: a running gateway takes a new description, the whole of it or nothing.
 
-use crate::{Gateway, gateway::about};
+use crate::{Gateway, NOT_IN_THIS_PROGRAM, gateway::about};
 use gatewright_config::Config;
 use gatewright_part::{Change, LogLevel, Part, Unable, exchange};
 
@@ -79,6 +79,10 @@ impl Gateway {
     }
 
     fn take(&self, config: &Config) -> Result<Vec<Change>, ReloadError> {
+        if let Some(table) = self.lacks(config) {
+            let (key, why) = (Some(table.to_owned()), NOT_IN_THIS_PROGRAM.to_owned());
+            return Err(Unable { key, why }.into());
+        }
         let mut in_force = self.in_force();
         let mut changes = self.differences_from(&in_force, config);
         if changes.iter().any(|change| change.restart) {

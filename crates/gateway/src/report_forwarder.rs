@@ -2,22 +2,24 @@
 //! stack, as devices use it.
 
 use crate::{RunError, links::Links};
-use gatewright_bindings::devices::OwnStack;
 use gatewright_config::Config;
 use gatewright_part::{Change, Part, PartStatus, Staged, Unable, Unchanged};
 use gatewright_planes::{ReportForwarder, ReportForwarderCounts, ReportForwarderSetup};
+use gatewright_stack::Sockets;
+use gatewright_tables::EntityWriters;
 use std::{
     fmt,
     net::SocketAddr,
     sync::{Mutex, PoisonError},
 };
 
-/// The own stack for the devices of `config`, if they have a port there.
-pub(crate) fn own_stack(links: &Links, config: &Config) -> Option<OwnStack> {
+/// The sockets of the own stack and the AE table for the devices of `config`, if they have a port
+/// there.
+pub(crate) fn own_stack(links: &Links, config: &Config) -> Option<(Sockets, EntityWriters)> {
     config.devices.as_ref()?.stack.as_ref()?;
     let planes = links.planes();
     let entities = planes.change_host(|host| host.tables_mut().entities.take())?;
-    Some(OwnStack { sockets: planes.sockets().clone(), entities })
+    Some((planes.sockets().clone(), entities))
 }
 
 /// The running forwarder, if the description has one.

@@ -89,7 +89,7 @@ pub(crate) fn trace(gateway: &Gateway, request: &TraceRequest) -> Result<TraceAn
 }
 
 /// How long to wait, of the seconds that a request says.
-pub(crate) fn patience(seconds: Option<f64>) -> Result<Duration, String> {
+pub fn patience(seconds: Option<f64>) -> Result<Duration, String> {
     let seconds = seconds.unwrap_or(SECONDS).min(SECONDS_MAX);
     Duration::try_from_secs_f64(seconds)
         .map_err(|_| format!("{seconds} seconds cannot be waited for"))
@@ -134,7 +134,7 @@ fn octets(digits: &str) -> Result<Vec<u8>, String> {
 }
 
 /// Octets in hexadecimal digits.
-pub(crate) fn hexadecimal(octets: &[u8]) -> String {
+pub fn hexadecimal(octets: &[u8]) -> String {
     let mut digits = String::with_capacity(octets.len() * 2);
     for octet in octets {
         // Writing to a string cannot fail.

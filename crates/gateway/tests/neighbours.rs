@@ -8,7 +8,7 @@
 
 use gatewright_config::{Config, parse};
 use gatewright_diagnostic::SourceId;
-use gatewright_gateway::Gateway;
+use gatewright_gateway::{Assembly, Gateway};
 use std::fmt::Write;
 
 fn described(neighbours: &[(&str, &str)]) -> Config {
@@ -43,7 +43,7 @@ fn static_neighbours_follow_the_description() {
     let owned = |list: &[(&str, &str)]| -> Vec<(String, String)> {
         list.iter().map(|(address, mac)| ((*address).to_owned(), (*mac).to_owned())).collect()
     };
-    let gateway = Gateway::open(&described(&[ONE, SIX]), 7).unwrap();
+    let gateway = Gateway::open(&described(&[ONE, SIX]), 7, Assembly::default()).unwrap();
     assert_eq!(permanent(&gateway), owned(&[ONE, SIX]));
     gateway.planes().add_neighbour(BY_COMMAND.0.parse().unwrap(), BY_COMMAND.1, None).unwrap();
     let changes = gateway.reload(&described(&[MOVED, SIX, LOCAL])).unwrap();

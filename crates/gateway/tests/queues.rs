@@ -9,7 +9,7 @@
 
 use gatewright_config::parse;
 use gatewright_diagnostic::SourceId;
-use gatewright_gateway::{Gateway, Planes};
+use gatewright_gateway::{Assembly, Gateway, Planes};
 use gatewright_planes::QueueStatus;
 use gatewright_testbed::{Needs, TwoSubnets, wait_until};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -45,7 +45,7 @@ fn a_reload_deals_queues_anew(mode: &str) -> Result<(), Failed> {
     };
     let (one, all) = (read("device = \"g0\"\nqueues = 1"), read("device = \"g0\""));
     let nowhere = read("device = \"nowhere\"");
-    let gateway = middle.run(|| Gateway::open(&one, 7).unwrap())?;
+    let gateway = middle.run(|| Gateway::open(&one, 7, Assembly::default()).unwrap())?;
     let both = vec![(0, 0), (1, 1)];
     let of_one = if mode == "xdp" { vec![(0, 0), (1, 0)] } else { vec![(0, 0)] };
     let there = || wait_until(WITHIN, || hosts.are_connected().unwrap());

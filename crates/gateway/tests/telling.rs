@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may fail loudly")]
 
 use gatewright_config::{Config, Listen};
-use gatewright_gateway::{Gateway, metrics::MetricsServer};
+use gatewright_gateway::{Assembly, Gateway, metrics::MetricsServer};
 use gatewright_part::{Change, Part, Staged, Unable, Unchanged};
 use std::{
     io::{Read, Write},
@@ -56,7 +56,8 @@ fn status_and_metrics_do_not_wait_for_a_reload() {
     let config = Config::default();
     let ((stages, is_staging), (go_on, goes_on)) = (channel(), channel());
     let slow = Slow { stages, goes_on: Mutex::new(goes_on) };
-    let gateway = Arc::new(Gateway::open(&config, 7).unwrap().with_part(Arc::new(slow)));
+    let gateway =
+        Arc::new(Gateway::open(&config, 7, Assembly::default()).unwrap().with_part(Arc::new(slow)));
     let listen = Listen::Tcp("127.0.0.1:0".parse().unwrap());
     let server = MetricsServer::start(Arc::clone(&gateway), &listen).unwrap();
     let reloads = thread::spawn({

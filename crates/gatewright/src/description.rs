@@ -4,10 +4,11 @@ use crate::exit::{Exit, Failure};
 use gatewright_config::{AttachMessages, Config, codes, parse, place_of};
 use gatewright_diagnostic::{Diagnostic, Severity, SourceId, SourceRange, Sources, has_errors};
 use gatewright_gateway::{
-    Change, ProgramSettings, beside, credentials_folder, further_files, import, open_text, post,
-    read_file, read_text, stack_findings, strangers, unreadable_captures, without_table,
+    Change, beside, credentials_folder, further_files, open_text, read_file, read_text,
+    unreadable_captures, without_table,
 };
 use gatewright_lang::ir::Program;
+use gatewright_programs::{ProgramSettings, import, post, stack_findings, strangers};
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 

@@ -9,11 +9,13 @@
 #![forbid(unsafe_code)]
 
 mod change;
+mod component;
 mod event;
 mod exchange;
 mod status;
 
 pub use change::{Change, Unable};
+pub use component::{ComponentError, ServiceParts};
 pub use event::{EventSink, LogEvent, Watched, When};
 pub use exchange::{Unchanged, exchange};
 pub use status::{AlarmStatus, HandledRequests, NamedStatus, PartHistogram, PartStatus, Sojourn};

@@ -10,6 +10,7 @@ use crate::{
     translation,
 };
 use futures_util::stream::unfold;
+use gatewright_bindings::Engine;
 use gatewright_gateway::{
     Gateway, MessageTraceRequest, TraceRequest, Which,
     api::{self, ControlRequest},
@@ -107,6 +108,7 @@ impl Site {
         let unavailable = |why| WebRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why);
         let engine = self.gateway().map_err(unavailable)?.service_entity();
         let why = "this gateway has no service entity: [cse] in the description begins one";
+        let engine = engine.and_then(|entity| entity.downcast::<Engine>().ok());
         let engine = engine.ok_or_else(|| WebRefusal::new(StatusCode::NOT_FOUND, why))?;
         Ok(ResourceReader::new(engine, asked))
     }

@@ -1,9 +1,7 @@
 //! A message of a program, traced: the conversation in which it came, as a test with its steps.
 
-use gatewright_gateway::{
-    ConversationAnswer,
-    recorded_test::{RecordedTest, quoted, traced_steps},
-};
+use gatewright_gateway::ConversationAnswer;
+use gatewright_programs::recorded_test::{RecordedTest, quoted, recorded_test, traced_steps};
 use serde_json::{Value, json};
 use std::{path::Path, sync::Arc};
 
@@ -20,7 +18,7 @@ pub(crate) fn document(mut conversation: ConversationAnswer) -> Result<Value, St
         conversation.parameters.clear();
         conversation.gaps.push(PARAMETERS_LEFT_OUT.to_owned());
     }
-    let recorded = conversation.recorded_test();
+    let recorded = recorded_test(&conversation);
     let recorded = recorded.map_err(|what| format!("the conversation has wrong {what}"))?;
     conversation.texts.clear();
     let mut document = json!(conversation);

@@ -16,6 +16,7 @@
 mod common;
 
 use common::{DESCRIPTION, Served, split};
+use gatewright_bindings::Engine;
 use gatewright_config::parse;
 use gatewright_diagnostic::SourceId;
 use gatewright_gateway::{DescriptionCause, Gateway, LogLevel, LogOptions, StartOptions};
@@ -89,6 +90,7 @@ impl Started {
             upgrade: None,
             data_plane: None,
             parts: vec![Arc::new(web.clone())],
+            assembly: common::ASSEMBLY,
         };
         let gateway = Gateway::start(&config, options).unwrap();
         web.serve(&gateway, &config).unwrap();
@@ -124,6 +126,7 @@ impl Started {
     /// Has the service entity create a resource.
     fn create(&self, to: &str, kind: ResourceType, from: &str, content: &Value) {
         let engine = self.served.gateway.service_entity().unwrap();
+        let engine = engine.downcast::<Engine>().unwrap();
         let from = if from.is_empty() { engine.cse_id() } else { from.to_owned() };
         let mut request = Request::new(Operation::Create, to, from, "t");
         request.resource_type = Some(kind);

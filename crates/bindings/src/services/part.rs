@@ -1,13 +1,44 @@
 //! CSE and device listener as parts of a gateway.
 
 use super::{ServiceError, Services, difference};
-use crate::cse;
+use crate::{Engine, cse, devices::OwnStack};
 use gatewright_config::Config;
 use gatewright_onem2m::{RefusedRegistration, Unreadable};
 use gatewright_part::{
-    Change, LogEvent, LogLevel, Part, PartStatus, Staged, Unable, Unchanged, Watched, When,
+    Change, ComponentError, LogEvent, LogLevel, Part, PartStatus, ServiceParts, Staged, Unable,
+    Unchanged, Watched, When,
 };
+use gatewright_stack::Sockets;
+use gatewright_tables::EntityWriters;
+use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// Starts devices and service entity as a component of a gateway; devices whose packets arrive by its
+/// links use the sockets of its own stack and the AE table.
+///
+/// # Errors
+///
+/// As [`Services::start`].
+pub fn component(
+    config: &Config,
+    own_stack: Option<(Sockets, EntityWriters)>,
+) -> Result<ServiceParts, ComponentError> {
+    let own_stack = own_stack.map(|(sockets, entities)| OwnStack { sockets, entities });
+    let services = Services::start_over(config, own_stack)?;
+    let entity = services.as_ref().map(|services| {
+        let engine: Weak<Engine> = Arc::downgrade(services.cse().engine());
+        let entity: Weak<dyn Any + Send + Sync> = engine;
+        entity
+    });
+    Ok(ServiceParts { parts: parts(services), entity })
+}
+
+impl From<ServiceError> for ComponentError {
+    fn from(error: ServiceError) -> Self {
+        let (why, exit_code, refused) = (error.to_string(), error.exit_code(), error.key());
+        Self { why, exit_code, refused: Some(refused) }
+    }
+}
 
 /// The service parts, in the order in which they take a description. Without services they report
 /// nothing, and list the settings that need a restart.

@@ -2,8 +2,8 @@
 
 use super::{Needs, SystemCheck};
 use crate::{descriptor_need, links};
-use gatewright_bindings::cse::clock_is_set;
 use gatewright_config::{Config, Device, Link, Mode};
+use gatewright_descriptors::clock_is_set;
 use gatewright_link::{InterfaceDriver, InterfaceProperties};
 use gatewright_planes::limit_shortages;
 use nix::sys::resource::{Resource, getrlimit};

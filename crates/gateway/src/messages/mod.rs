@@ -7,10 +7,10 @@ mod frame;
 mod recorder;
 mod trace;
 
-pub(crate) use recorder::{MessageRecord, MessageRecords};
+pub use recorder::{MessageRecord, MessageRecords};
 pub use trace::{ConversationAnswer, ConversationStepAnswer, MessageTraceRequest, PeerAction};
 
-use crate::{RunError, difference, links::Links, programs::Programs};
+use crate::{RunError, assembly::GatewayPrograms, difference, links::Links};
 use gatewright_config::{AttachMessages, Config, MessageHandler};
 use gatewright_part::{Change, Part, Staged, Unable};
 use gatewright_stack::{AttachmentId, Side};
@@ -20,19 +20,19 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Reads the counters of a handler at messages.
-pub(crate) type Counting = Box<dyn Fn() -> MessageCounts + Send + Sync>;
+pub type MessageCounting = Box<dyn Fn() -> MessageCounts + Send + Sync>;
 
 /// Counters of a handler at messages.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
-pub(crate) struct MessageCounts {
+pub struct MessageCounts {
     /// Messages seen.
-    pub(crate) messages: u64,
+    pub messages: u64,
     /// Their octets.
-    pub(crate) octets: u64,
+    pub octets: u64,
     /// Requests refused.
-    pub(crate) refused: u64,
+    pub refused: u64,
     /// Pieces of messages that could not be written in time.
-    pub(crate) missed: u64,
+    pub missed: u64,
 }
 
 /// A running handler at messages.
@@ -42,7 +42,7 @@ pub(crate) struct AttachedMessages {
     pub(crate) id: AttachmentId,
     /// Its action and position.
     pub(crate) attach: AttachMessages,
-    counting: Arc<Counting>,
+    counting: Arc<MessageCounting>,
     /// Ends when its last owner is dropped.
     _recorder: Option<Arc<MessageRecorder>>,
     /// Whether it is in the description; else it was attached since.
@@ -78,7 +78,7 @@ impl AttachedMessages {
 #[derive(Clone)]
 pub(crate) struct Messages {
     links: Links,
-    programs: Programs,
+    programs: Arc<dyn GatewayPrograms>,
     attached: Arc<Mutex<Vec<AttachedMessages>>>,
 }
 
@@ -92,10 +92,10 @@ impl Messages {
     /// Attaches the handlers of `config` to `programs`.
     pub(crate) fn start(
         links: &Links,
-        programs: &Programs,
+        programs: &Arc<dyn GatewayPrograms>,
         config: &Config,
     ) -> Result<Self, RunError> {
-        let (links, programs) = (links.clone(), programs.clone());
+        let (links, programs) = (links.clone(), Arc::clone(programs));
         let this = Self { links, programs, attached: Arc::default() };
         for attach in &config.message_attachments {
             this.attach_as(attach, true)?;
@@ -154,7 +154,7 @@ impl Messages {
         &self,
         request: &MessageTraceRequest,
     ) -> Result<ConversationAnswer, String> {
-        trace::trace(&self.programs, request)
+        self.programs.trace(request)
     }
 
     /// The handlers at messages.

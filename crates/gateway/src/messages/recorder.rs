@@ -15,19 +15,19 @@ use std::time::{Duration, Instant};
 
 /// A piece of a message on its way to a capture file.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct MessageRecord {
+pub struct MessageRecord {
     /// The peer's end.
-    pub(crate) peer: SocketAddr,
+    pub peer: SocketAddr,
     /// The gateway's end.
-    pub(crate) local: SocketAddr,
+    pub local: SocketAddr,
     /// Whether it went over TCP; else as one datagram.
-    pub(crate) tcp: bool,
+    pub tcp: bool,
     /// Whether it came from the peer.
-    pub(crate) inbound: bool,
+    pub inbound: bool,
     /// The octets.
-    pub(crate) octets: Vec<u8>,
+    pub octets: Vec<u8>,
     /// Number of octets after these that were not kept.
-    pub(crate) missing: u64,
+    pub missing: u64,
 }
 
 /// Maximum queued pieces; one is two pages, as a rule.
@@ -35,11 +35,11 @@ const RECORDS_MAX: usize = 1024;
 
 /// The sending end for captured messages.
 #[derive(Clone, Debug)]
-pub(crate) struct MessageRecords(SyncSender<(Duration, MessageRecord)>);
+pub struct MessageRecords(SyncSender<(Duration, MessageRecord)>);
 
 impl MessageRecords {
     /// Queues a piece with the current time, without waiting; returns whether there was room.
-    pub(crate) fn give(&self, record: MessageRecord) -> bool {
+    pub fn give(&self, record: MessageRecord) -> bool {
         self.0.try_send((since_1970(), record)).is_ok()
     }
 }

@@ -18,8 +18,8 @@ use crate::{
 };
 use anyhow::Result;
 use gatewright_diagnostic::{SourceId, Sources};
-use gatewright_gateway::import;
 use gatewright_lang::Compiled;
+use gatewright_programs::import;
 
 pub(super) const JSON: &str = "check: {ok, files: [{file, ok, program: {name, messages, roles, handlers, tests, session_octets, \
      sessions_max, bounds: [{what, octets}]}, findings}]}, program is null if the file is refused \

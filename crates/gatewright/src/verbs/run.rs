@@ -14,13 +14,16 @@ use crate::{
 };
 use anyhow::{Context, Result};
 use choice::Choice;
+use gatewright_bindings::services;
 use gatewright_config::{Config, LogFormat, LogLevel, redacted, without_values};
 use gatewright_descriptors::require;
 use gatewright_diagnostic::{Diagnostic, Severity, SourceId};
 use gatewright_gateway::{
-    DataPlaneProgram, DescriptionCause, Gateway, LogOptions, ProgramExec, StartError, StartOptions,
+    Assembly, DataPlaneProgram, DescriptionCause, Gateway, LogOptions, ProgramExec, StartError,
+    StartOptions,
 };
 use gatewright_planes::release_start_pages;
+use gatewright_programs as programs;
 use gatewright_web::WebPart;
 use std::{
     collections::BTreeSet,
@@ -139,8 +142,7 @@ impl Run {
             let sources = &choice.read.sources;
             face.findings(&[refusal(sources, key, &why, false)], sources);
         }
-        let of_description =
-            matches!(refused, StartError::Run(_) | StartError::Service(_) | StartError::Program(_));
+        let of_description = matches!(refused, StartError::Run(_) | StartError::Component(_));
         if of_description && choice.fallback.is_none() {
             // Status and events have it: no value of the description is in it.
             let why = without_values(&refused.to_string(), &redacted(choice.text()).removed);
@@ -232,9 +234,17 @@ impl Run {
                 arguments: vec![data_plane::WORD.into()],
             }),
             parts: Vec::new(),
+            assembly: ASSEMBLY,
         })
     }
 }
+
+/// The components of this program.
+const ASSEMBLY: Assembly = Assembly {
+    services: Some(services::component),
+    programs: Some(programs::component),
+    web: true,
+};
 
 /// File descriptors that every gateway needs.
 const DESCRIPTORS_MIN: u64 = 42;

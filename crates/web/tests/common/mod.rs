@@ -1,14 +1,22 @@
 //! A gateway with a web interface at a free port, and a client that writes its requests by hand.
 
+use gatewright_bindings::services;
 use gatewright_config::{Config, Listen, Located, Web, parse};
 use gatewright_diagnostic::SourceId;
-use gatewright_gateway::Gateway;
+use gatewright_gateway::{Assembly, Gateway};
 use gatewright_web::WebPart;
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpStream},
     sync::Arc,
     time::Duration,
+};
+
+/// What these gateways have beside their links.
+pub const ASSEMBLY: Assembly = Assembly {
+    services: Some(services::component),
+    programs: Some(gatewright_programs::component),
+    web: true,
 };
 
 /// A gateway that needs no privilege.
@@ -49,7 +57,7 @@ pub fn serve() -> Served {
 
 pub fn serve_as(config: &Config) -> Served {
     let web = WebPart::default();
-    let gateway = Gateway::open(config, 1).unwrap().with_part(Arc::new(web.clone()));
+    let gateway = Gateway::open(config, 1, ASSEMBLY).unwrap().with_part(Arc::new(web.clone()));
     let gateway = Arc::new(gateway);
     let url = web.serve(&gateway, config).unwrap().unwrap();
     let address = url.split_once("://").unwrap().1.parse().unwrap();

@@ -4,9 +4,8 @@ use crate::{
     exit::{Exit, Failure},
     socket,
 };
-use gatewright_gateway::{
-    ConversationAnswer, MessageTraceRequest, api::ControlRequest, recorded_test::RecordedTest,
-};
+use gatewright_gateway::{ConversationAnswer, MessageTraceRequest, api::ControlRequest};
+use gatewright_programs::recorded_test::{RecordedTest, recorded_test};
 
 /// Waits for the next conversation at `at` of a running gateway, and compiles that gateway's program
 /// with one more test, its last; `None` if no message came in time.
@@ -26,5 +25,5 @@ pub(super) fn record(
     };
     let answer: ConversationAnswer =
         serde_json::from_value(answer).map_err(|error| garbled(&error))?;
-    answer.recorded_test().map_err(|why| garbled(&why))
+    recorded_test(&answer).map_err(|why| garbled(&why))
 }

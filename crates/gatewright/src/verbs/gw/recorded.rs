@@ -7,12 +7,12 @@ use crate::{
     exit::{Exit, Failure},
 };
 use gatewright_diagnostic::{SourceId, Sources};
-use gatewright_gateway::recorded_test::{PeerEvent, RecordedStep, test_block};
 use gatewright_lang::{
     Compiled,
     ir::{Program, Role, Side, Transport},
 };
 use gatewright_link::pcapng::CaptureReader;
+use gatewright_programs::recorded_test::{PeerEvent, RecordedStep, test_block};
 use gatewright_wire::{IpProtocol, ipv4::Ipv4, ipv6::Ipv6, tcp::Tcp, udp::Udp};
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -8,8 +8,8 @@ use crate::{
 };
 use anyhow::Result;
 use gatewright_diagnostic::Sources;
-use gatewright_gateway::recorded_test::{RecordedTest, TracedStep, quoted, traced_steps};
 use gatewright_lang::{Compiled, ir};
+use gatewright_programs::recorded_test::{RecordedTest, TracedStep, quoted, traced_steps};
 use serde::Serialize;
 use std::path::{Path, absolute};
 use std::{fs::File, io::Write, sync::Arc};

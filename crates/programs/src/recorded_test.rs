@@ -7,8 +7,8 @@ pub use gatewright_runner::PeerEvent;
 pub use steps::{TracedStep, traced_steps};
 pub use test_block::{RecordedStep, quoted, test_block};
 
-use crate::{ConversationAnswer, ConversationStepAnswer, PeerAction, beside};
 use gatewright_diagnostic::{SourceId, Sources};
+use gatewright_gateway::{ConversationAnswer, ConversationStepAnswer, PeerAction, beside};
 use gatewright_lang::{
     Compiled, Import,
     ir::{ParameterBounds, ParameterValue, Program},
@@ -35,29 +35,27 @@ pub struct RecordedTest {
     pub gaps: Vec<String>,
 }
 
-impl ConversationAnswer {
-    /// The conversation as one more test of its program; `None` if no message came in time.
-    ///
-    /// # Errors
-    ///
-    /// In words, if it has no program, or octets that are no hexadecimal digits.
-    pub fn recorded_test(&self) -> Result<Option<RecordedTest>, &'static str> {
-        if self.steps.is_empty() {
-            return Ok(None);
-        }
-        let (file, text) = self.texts.first().cloned().ok_or("no program")?;
-        let gaps = self.gaps.clone();
-        let (sources, first) = compile(&self.texts, &file, text.clone());
-        let Some(program) = &first.program else {
-            // Only another version has another language.
-            let text = String::new();
-            return Ok(Some(RecordedTest { sources, compiled: first, program: file, text, gaps }));
-        };
-        let test = block(program, self).ok_or("octets")?;
-        let (sources, compiled) =
-            compile(&self.texts, &file, format!("{}\n\n{test}", text.trim_end()));
-        Ok(Some(RecordedTest { sources, compiled, program: file, text: test, gaps }))
+/// A recorded conversation as one more test of its program; `None` if no message came in time.
+///
+/// # Errors
+///
+/// In words, if it has no program, or octets that are no hexadecimal digits.
+pub fn recorded_test(answer: &ConversationAnswer) -> Result<Option<RecordedTest>, &'static str> {
+    if answer.steps.is_empty() {
+        return Ok(None);
     }
+    let (file, text) = answer.texts.first().cloned().ok_or("no program")?;
+    let gaps = answer.gaps.clone();
+    let (sources, first) = compile(&answer.texts, &file, text.clone());
+    let Some(program) = &first.program else {
+        // Only another version has another language.
+        let text = String::new();
+        return Ok(Some(RecordedTest { sources, compiled: first, program: file, text, gaps }));
+    };
+    let test = block(program, answer).ok_or("octets")?;
+    let (sources, compiled) =
+        compile(&answer.texts, &file, format!("{}\n\n{test}", text.trim_end()));
+    Ok(Some(RecordedTest { sources, compiled, program: file, text: test, gaps }))
 }
 
 /// Compiles a program as the gateway read it, whatever its files hold now.

@@ -1,14 +1,19 @@
 //! The programs of a description, as a part of its gateway.
 
-use crate::ProgramSettings;
-use crate::error::{UNAVAILABLE, exit_code_of};
-use crate::links::Links;
-use crate::messages::{Counting, MessageCounts, MessageRecord, MessageRecords};
+use crate::conversation;
+use crate::error::ProgramError;
+use crate::settings::ProgramSettings;
 use crate::stack_network::{StackNetwork, stack_findings};
 use gatewright_config::{self as config, AttachMessages, Config, MessageHandler};
 use gatewright_diagnostic::{SourceId, Sources};
+use gatewright_gateway::{
+    ConversationAnswer, GatewayPrograms, Links, MessageCounting, MessageCounts, MessageRecord,
+    MessageRecords, MessageTraceRequest, beside, read_file,
+};
 use gatewright_lang::{Import, ir::Program};
-use gatewright_part::{Change, HandledRequests, Part, PartStatus, Sojourn, Staged, Unable};
+use gatewright_part::{
+    Change, ComponentError, HandledRequests, Part, PartStatus, Sojourn, Staged, Unable,
+};
 use gatewright_planes::Planes;
 use gatewright_runner::{
     Direction, Does, Listening, Matching, Piece, PieceSink, Post, PostCounters, PostError,
@@ -16,9 +21,7 @@ use gatewright_runner::{
 };
 use gatewright_stack::Side;
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, ErrorKind, Read};
-use std::os::unix::fs::FileTypeExt;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,37 +30,6 @@ use std::{fs, mem, thread};
 
 /// How long requests may continue when the gateway ends or their program is removed.
 const END_WITHIN: Duration = Duration::from_secs(10);
-
-/// Why the programs of a description do not start.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ProgramError {
-    /// A program is refused, or its file cannot be read.
-    #[error("{0}")]
-    Refused(String),
-    /// A program cannot be run.
-    #[error("{file}: {source}")]
-    Run {
-        /// Its file.
-        file: String,
-        /// Why.
-        source: RunnerError,
-    },
-}
-
-impl ProgramError {
-    /// The exit code of a program that ends for this (`sysexits.h`).
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            Self::Refused(_)
-            | Self::Run {
-                source: RunnerError::Config(_) | RunnerError::NoAddress { .. }, ..
-            } => 78,
-            Self::Run { source: RunnerError::Listen { source, .. }, .. } => exit_code_of(source),
-            Self::Run { .. } => UNAVAILABLE,
-        }
-    }
-}
 
 /// Running programs.
 #[derive(Clone, Debug)]
@@ -147,18 +119,6 @@ impl Programs {
         Ok(RunningProgram { meant, runner })
     }
 
-    /// The address of each role, and notes for the operator.
-    pub(crate) fn notes(&self) -> Vec<String> {
-        let running = self.lock();
-        let listening = running.iter().flat_map(|RunningProgram { meant, runner }| {
-            let name = &meant.program.name;
-            let at = runner.listening().into_iter();
-            let at = at.map(move |it| format!("{name}: {}", meant.listens(&it)));
-            at.chain(runner.note().map(|note| format!("warning: {name}: {note}")))
-        });
-        listening.collect()
-    }
-
     /// Their current report; nothing if there are none. During an exchange, which may wait for
     /// their loops, it is their last report.
     fn told(&self) -> PartStatus {
@@ -243,30 +203,6 @@ impl Programs {
 }
 
 impl Programs {
-    /// Checks whether something could be attached. If not, it returns the reason in words for the
-    /// operator, with the existing names in place of an unknown one.
-    pub(crate) fn check(&self, attach: &AttachMessages) -> Result<(), String> {
-        let running = self.lock();
-        let runner = runner_of(&running, attach)?;
-        post(0, attach).check(runner.program()).map_err(|error| error.to_string())
-    }
-
-    /// Attaches something to handlers of a program. A capture sends its messages to `records`.
-    pub(crate) fn attach(
-        &self,
-        id: u32,
-        attach: &AttachMessages,
-        records: Option<MessageRecords>,
-    ) -> Result<Counting, String> {
-        let running = self.lock();
-        let runner = runner_of(&running, attach)?;
-        let post = post(id, attach);
-        let counted = Arc::clone(&post.counted);
-        let sink = records.map(|records| PieceSink::new(move |piece| records.give(record(piece))));
-        runner.attach(post, sink.as_ref()).map_err(|error: PostError| error.to_string())?;
-        Ok(Box::new(move || counts(&counted)))
-    }
-
     /// Begins to record the next conversation that reaches a handler of a program. Nothing is locked
     /// while it is waited for.
     pub(crate) fn record(
@@ -280,10 +216,47 @@ impl Programs {
         let (texts, program) = (meant.texts.clone(), Arc::clone(&meant.program));
         Ok((recording, RecordedProgram { texts, program }))
     }
+}
 
-    /// Detaches the attachment of this id; its records receive no further messages.
-    pub(crate) fn detach(&self, id: u32) {
+impl GatewayPrograms for Programs {
+    fn notes(&self) -> Vec<String> {
+        let running = self.lock();
+        let listening = running.iter().flat_map(|RunningProgram { meant, runner }| {
+            let name = &meant.program.name;
+            let at = runner.listening().into_iter();
+            let at = at.map(move |it| format!("{name}: {}", meant.listens(&it)));
+            at.chain(runner.note().map(|note| format!("warning: {name}: {note}")))
+        });
+        listening.collect()
+    }
+
+    fn check(&self, attach: &AttachMessages) -> Result<(), String> {
+        let running = self.lock();
+        let runner = runner_of(&running, attach)?;
+        post(0, attach).check(runner.program()).map_err(|error| error.to_string())
+    }
+
+    fn attach(
+        &self,
+        id: u32,
+        attach: &AttachMessages,
+        records: Option<MessageRecords>,
+    ) -> Result<MessageCounting, String> {
+        let running = self.lock();
+        let runner = runner_of(&running, attach)?;
+        let post = post(id, attach);
+        let counted = Arc::clone(&post.counted);
+        let sink = records.map(|records| PieceSink::new(move |piece| records.give(record(piece))));
+        runner.attach(post, sink.as_ref()).map_err(|error: PostError| error.to_string())?;
+        Ok(Box::new(move || counts(&counted)))
+    }
+
+    fn detach(&self, id: u32) {
         self.lock().iter().for_each(|one| one.runner.detach(id));
+    }
+
+    fn trace(&self, request: &MessageTraceRequest) -> Result<ConversationAnswer, String> {
+        conversation::trace(self, request)
     }
 }
 
@@ -391,6 +364,19 @@ fn named<'run>(
     let missing =
         || format!("there is no program {name}: {}", known().collect::<Vec<_>>().join(", "));
     found.ok_or_else(missing)
+}
+
+/// Starts the programs of a description as a component of a gateway.
+///
+/// # Errors
+///
+/// [`ProgramError`] names the file.
+pub fn component(
+    links: &Links,
+    config: &Config,
+    seed: u64,
+) -> Result<Arc<dyn GatewayPrograms>, ComponentError> {
+    Ok(Arc::new(Programs::start(links, config, seed)?))
 }
 
 /// An attachment in the form that a machine takes.
@@ -574,51 +560,6 @@ pub fn strangers<'a>(
     })
 }
 
-/// The text of a file of a program or a description, as [`read_text`] reads it.
-///
-/// # Errors
-///
-/// The file cannot be opened or read, or is not UTF-8.
-pub fn read_file(file: &Path) -> io::Result<String> {
-    let octets = read_text(open_text(file)?)?;
-    String::from_utf8(octets).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
-}
-
-/// Opens the file of a program or a description. A named pipe would be waited for as long as nobody
-/// writes to it; the pipe that a shell makes for `<(command)` has a writer.
-///
-/// # Errors
-///
-/// It cannot be opened, or is a named pipe.
-pub fn open_text(file: &Path) -> io::Result<File> {
-    let of_shell = ["/dev/fd", "/dev/stdin", "/proc"].iter().any(|folder| file.starts_with(folder));
-    if !of_shell && fs::metadata(file)?.file_type().is_fifo() {
-        let why = "a named pipe is not read: give a file, or - for standard input";
-        return Err(io::Error::new(ErrorKind::InvalidInput, why));
-    }
-    File::open(file)
-}
-
-/// The octets of a program or a description. Of one that is too long, only so many that its reader
-/// finds it too long, and never a part of a character at the end.
-///
-/// # Errors
-///
-/// It cannot be read.
-pub fn read_text(from: impl Read) -> io::Result<Vec<u8>> {
-    let mut octets = Vec::new();
-    from.take(TEXT_READ_MAX).read_to_end(&mut octets)?;
-    if u64::try_from(octets.len()).is_ok_and(|len| len >= TEXT_READ_MAX) {
-        let cut = core::str::from_utf8(&octets).err().filter(|error| error.error_len().is_none());
-        octets.truncate(cut.map_or(octets.len(), |error| error.valid_up_to()));
-    }
-    Ok(octets)
-}
-
-/// Maximum octets read of a text: more than a program or a description may have, even without the
-/// up to three octets of a character that is cut at the end.
-const TEXT_READ_MAX: u64 = (1 << 20) + 4;
-
 /// The file and text that the program `from` imports by `use "path"`.
 ///
 /// Only files that end in `.gate` are read, also behind symbolic links: findings show excerpts, so
@@ -659,9 +600,3 @@ fn programs_beside(file: &Path) -> Vec<String> {
 
 /// Maximum entries of a folder that are searched for a misspelt name.
 const FOLDER_MAX: usize = 1_024;
-
-/// `path` as the text `from` means it: relative to its own folder.
-pub fn beside(from: &str, path: &str) -> String {
-    let folder = Path::new(from).parent().unwrap_or(Path::new(""));
-    folder.join(path).to_string_lossy().into_owned()
-}

@@ -10,10 +10,9 @@
 use gatewright_config::{Config, LogFormat, parse};
 use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_edge::conformance::{self, Peer};
-use gatewright_gateway::{
-    DataPlaneProgram, Gateway, LogOptions, StackNetwork, StartOptions, import, stack_findings,
-};
+use gatewright_gateway::{Assembly, DataPlaneProgram, Gateway, LogOptions, StartOptions};
 use gatewright_lang::compile_importing;
+use gatewright_programs::{StackNetwork, component, import, stack_findings};
 use gatewright_testbed::{Namespace, Needs, Veth, wait_until};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::fs;
@@ -68,13 +67,16 @@ enum PlaneMode {
     Process,
 }
 
+/// Gateways with programs.
+const ASSEMBLY: Assembly = Assembly { services: None, programs: Some(component), web: false };
+
 /// Control sockets so far.
 static SOCKETS: AtomicU32 = AtomicU32::new(0);
 
 /// A running gateway; in mode process this test is the program of its data plane, too.
 fn open(config: &Config, mode: PlaneMode) -> Running {
     let PlaneMode::Process = mode else {
-        return Running(Arc::new(Gateway::open(config, 7).unwrap()));
+        return Running(Arc::new(Gateway::open(config, 7, ASSEMBLY).unwrap()));
     };
     let number = SOCKETS.fetch_add(1, Ordering::Relaxed);
     let socket = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("own-stack-{number}"));
@@ -94,6 +96,7 @@ fn open(config: &Config, mode: PlaneMode) -> Running {
             arguments: vec![format!("{SERVES}=1").into(), own],
         }),
         parts: Vec::new(),
+        assembly: ASSEMBLY,
     };
     let config = Config { plane_mode: gatewright_config::PlaneMode::Process, ..config.clone() };
     Running(Gateway::start(&config, options).unwrap())

@@ -5,7 +5,7 @@
 //! links them. Without one, a description with its tables is refused by their names.
 
 use crate::{
-    Links,
+    Gateway, Links,
     messages::{ConversationAnswer, MessageCounting, MessageRecords, MessageTraceRequest},
 };
 use gatewright_config::{AttachMessages, Config};
@@ -66,9 +66,22 @@ impl Assembly {
     }
 }
 
-/// Why a table is refused that an assembly lacks.
-pub const NOT_IN_THIS_PROGRAM: &str =
-    "this program was assembled without it: the full `gatewright` runs it";
+/// A part that a program adds to a gateway, and that serves it once it runs.
+pub trait ServedPart: Part {
+    /// Serves `gateway` as its description `config` says; returns where, if it is served at all.
+    ///
+    /// # Errors
+    ///
+    /// [`ComponentError`] names the key.
+    fn serve(
+        &self,
+        gateway: &Arc<Gateway>,
+        config: &Config,
+    ) -> Result<Option<String>, ComponentError>;
+
+    /// Ends it with its connections; a second call does nothing.
+    fn end(&self);
+}
 
 /// Running gateway programs, as a part that takes handlers at messages.
 pub trait GatewayPrograms: Part + fmt::Debug {

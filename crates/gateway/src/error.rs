@@ -1,6 +1,5 @@
 //! Reasons why a description cannot run.
 
-use crate::assembly::NOT_IN_THIS_PROGRAM;
 use gatewright_config::Link;
 use gatewright_link::OpenError;
 use gatewright_lsr::MeshError;
@@ -120,6 +119,10 @@ impl RunError {
         }
     }
 }
+
+/// Why a table is refused that an assembly lacks.
+pub const NOT_IN_THIS_PROGRAM: &str =
+    "this program was assembled without it: the full `gatewright` runs it";
 
 /// The exit code for something that the system does not give (`sysexits.h`, `EX_UNAVAILABLE`).
 pub const UNAVAILABLE: u8 = 69;

@@ -41,14 +41,14 @@ mod trace;
 mod udp_gateways;
 mod which;
 
-pub use assembly::{Assembly, GatewayPrograms, NOT_IN_THIS_PROGRAM, StartPrograms, StartServices};
+pub use assembly::{Assembly, GatewayPrograms, ServedPart, StartPrograms, StartServices};
 pub use balance::{BalanceStatus, BalancedRelayStatus, Balancer};
 pub use capture::{CaptureRequest, CaptureStream};
 pub use delay_models::RelayDelay;
 pub use description_files::{
     DescriptionFileError, description_files, further_files, without_table,
 };
-pub use error::{RunError, UNAVAILABLE, exit_code_of};
+pub use error::{NOT_IN_THIS_PROGRAM, RunError, UNAVAILABLE, exit_code_of};
 pub use events::{EventLog, LogOptions};
 pub use gateway::{
     DataPlaneProgram, Gateway, ProgramExec, Say, StartError, StartOptions, credentials_folder,

@@ -89,6 +89,10 @@ pub(crate) fn trace(gateway: &Gateway, request: &TraceRequest) -> Result<TraceAn
 }
 
 /// How long to wait, of the seconds that a request says.
+///
+/// # Errors
+///
+/// In words, if that cannot be waited for.
 pub fn patience(seconds: Option<f64>) -> Result<Duration, String> {
     let seconds = seconds.unwrap_or(SECONDS).min(SECONDS_MAX);
     Duration::try_from_secs_f64(seconds)

@@ -7,12 +7,14 @@
 
 mod conversation;
 mod error;
+mod findings;
 mod programs;
 pub mod recorded_test;
 mod settings;
 mod stack_network;
 
 pub use error::ProgramError;
+pub use findings::findings;
 pub use programs::{component, import, post, strangers};
 pub use settings::ProgramSettings;
 pub use stack_network::{StackDatagrams, StackNetwork, StackPoller, stack_findings};

@@ -10,9 +10,9 @@ use crate::{
 use gatewright_bindings::tls::{OpenAcceptor, OpenTls, TlsError};
 use gatewright_config::{Config, Listen, Web, WebTls, differences};
 use gatewright_descriptors::Claim;
-use gatewright_gateway::Gateway;
+use gatewright_gateway::{Gateway, ServedPart};
 use gatewright_part::{
-    Change, LogLevel, Part, PartStatus, Staged, Unable, Unchanged, Watched, When,
+    Change, ComponentError, LogLevel, Part, PartStatus, Staged, Unable, Unchanged, Watched, When,
 };
 use gatewright_store::StoreError;
 use std::{
@@ -121,6 +121,13 @@ impl WebError {
     }
 }
 
+impl From<WebError> for ComponentError {
+    fn from(error: WebError) -> Self {
+        let (why, exit_code, refused) = (error.to_string(), error.exit_code(), error.refused());
+        Self { why, exit_code, refused: Some(refused) }
+    }
+}
+
 impl From<WebError> for Unable {
     fn from(error: WebError) -> Self {
         let (key, why) = error.refused();
@@ -189,6 +196,20 @@ impl WebPart {
 
     fn running(&self) -> MutexGuard<'_, Option<RunningWeb>> {
         self.0.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ServedPart for WebPart {
+    fn serve(
+        &self,
+        gateway: &Arc<Gateway>,
+        config: &Config,
+    ) -> Result<Option<String>, ComponentError> {
+        Ok(Self::serve(self, gateway, config)?)
+    }
+
+    fn end(&self) {
+        Self::end(self);
     }
 }
 

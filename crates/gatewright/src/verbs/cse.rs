@@ -5,14 +5,14 @@ mod content;
 mod subscribe;
 mod tree;
 
-use crate::{
-    exit::{Exit, Failure},
-    face::Face,
-};
 use anyhow::Result;
 use gatewright_bindings::client::{AskError, Client};
 use gatewright_bindings::tasks::block_on;
 use gatewright_bindings::tls::Tls;
+use gatewright_command::{
+    exit::{Exit, Failure},
+    face::Face,
+};
 use gatewright_onem2m::{ResourceType, Response, Serialisation};
 use serde::Serialize;
 use serde_json::Value;

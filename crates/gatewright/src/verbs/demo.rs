@@ -7,12 +7,12 @@ mod story;
 mod ward;
 mod world;
 
-use crate::{
+use anyhow::Result;
+use checks::CHECKS;
+use gatewright_command::{
     exit::{Exit, Failure},
     face::Face,
 };
-use anyhow::Result;
-use checks::CHECKS;
 use gatewright_testbed::Needs;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -192,7 +192,7 @@ impl Demo {
         let status = world.gateway().status()?;
         let answer = DemoReport::of(&self.name, links, checks);
         face.answer(&answer, || {
-            format!("{}{}", super::status::summary(&status), answer.summary())
+            format!("{}{}", gatewright_command::verbs::status::summary(&status), answer.summary())
         })?;
         Ok(if answer.passed { Exit::Success } else { Exit::Negative })
     }

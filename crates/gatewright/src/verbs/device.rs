@@ -4,15 +4,15 @@ mod ask;
 mod export;
 mod source;
 
-use crate::{
-    exit::{Exit, Failure},
-    face::Face,
-};
 use anyhow::Result;
 use core::fmt::Write;
 use gatewright_bindings::tasks::{block_on, spawn};
 use gatewright_bindings::tls::{Tls, TlsError};
 use gatewright_bindings::{agents, devices};
+use gatewright_command::{
+    exit::{Exit, Failure},
+    face::Face,
+};
 use gatewright_descriptors::Claim;
 use gatewright_health::code::SystemId;
 use gatewright_health::simulate::{Faults, SimulationPlan};

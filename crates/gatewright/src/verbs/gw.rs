@@ -11,12 +11,12 @@ mod test;
 mod trace;
 mod view;
 
-use crate::description::read;
-use crate::{
+use anyhow::Result;
+use gatewright_command::description::read;
+use gatewright_command::{
     exit::{Exit, Failure},
     face::Face,
 };
-use anyhow::Result;
 use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_lang::Compiled;
 use gatewright_programs::import;

@@ -1,12 +1,12 @@
 //! `gatewright header`: accessors from a packet diagram.
 
-use crate::{
+use anyhow::Result;
+use clap::ValueEnum;
+use gatewright_command::{
     description::read_whole,
     exit::{Exit, Failure},
     face::Face,
 };
-use anyhow::Result;
-use clap::ValueEnum;
 use gatewright_diagnostic::{Finding, Sources, has_errors};
 use gatewright_diagram::{Document, Layout, RUST_SUPPORT, c, java, rust};
 use serde::Serialize;

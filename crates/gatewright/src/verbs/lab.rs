@@ -9,12 +9,12 @@ mod promise;
 mod run;
 mod stamp;
 
-use crate::{
+use anyhow::Result;
+use gatewright_command::{
     description::read_whole,
     exit::{Exit, Failure},
     face::Face,
 };
-use anyhow::Result;
 use gatewright_config::{Experiment, parse_experiment};
 use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_lab::LabRun;

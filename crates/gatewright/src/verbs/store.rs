@@ -1,10 +1,10 @@
 //! `gatewright store`: care of a CSE's database.
 
-use crate::{
+use anyhow::Result;
+use gatewright_command::{
     exit::{Exit, Failure},
     face::Face,
 };
-use anyhow::Result;
 use gatewright_store::{
     BadRow, Inspection, Salvaged, StoreError, backup, inspect, quarantined, restore, salvage,
 };

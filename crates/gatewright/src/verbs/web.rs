@@ -1,15 +1,17 @@
 //! `gatewright web`: who may use the web interface, and what they have changed.
 
 use super::cse::audit::Audit;
-use crate::{
+use anyhow::Result;
+use gatewright_command::{
     description::Description,
     exit::{Exit, Failure},
     face::Face,
 };
-use anyhow::Result;
+use gatewright_config::Config;
+use gatewright_gateway::doctor::{CheckState, SystemCheck};
 use gatewright_web::tokens::{AccessRole, KnownToken, TokenFile};
 use serde_json::json;
-use std::io;
+use std::io::{self, ErrorKind};
 
 pub(crate) const JSON: &str = "token add: {file, name, role, token}; token list: {file, tokens: \
      [{name, role}]}; token remove: {file, name, removed}; audit: {last: [{number, at, entry}]}, and \
@@ -129,7 +131,7 @@ impl TokenVerb {
 
 /// The file of tokens that a description names.
 fn tokens_of(face: Face, file: &str) -> Result<TokenFile, Failure> {
-    let read = Description::load(file)?;
+    let read = Description::load(face.program(), file)?;
     let Some(config) = read.config else {
         face.findings(&read.findings, &read.sources);
         let message = format!("{file}: the description has errors");
@@ -143,10 +145,33 @@ fn tokens_of(face: Face, file: &str) -> Result<TokenFile, Failure> {
 
 fn failure(file: &TokenFile, error: &io::Error) -> Failure {
     let exit = match error.kind() {
-        io::ErrorKind::PermissionDenied => Exit::Permission,
-        io::ErrorKind::InvalidInput => Exit::Usage,
-        io::ErrorKind::InvalidData => Exit::Configuration,
+        ErrorKind::PermissionDenied => Exit::Permission,
+        ErrorKind::InvalidInput => Exit::Usage,
+        ErrorKind::InvalidData => Exit::Configuration,
         _ => Exit::Negative,
     };
     Failure::new(exit, format!("{}: {error}", file.path().display()))
+}
+
+/// The file of tokens of `[web]`, if the description has one.
+pub(crate) fn checks(config: &Config) -> Vec<SystemCheck> {
+    let file = config.web.as_ref().and_then(|web| web.tokens.as_ref());
+    file.map(|file| tokens(file)).into_iter().collect()
+}
+
+fn tokens(file: &str) -> SystemCheck {
+    let (state, found, advice) = match TokenFile::new(file).read() {
+        Ok(tokens) => (CheckState::Good, format!("{} in {file}", tokens.len()), None),
+        Err(error) => {
+            let advice = "nobody is admitted: `gatewright web token add` makes a token and its file; \
+                          one that is not understood is moved away first";
+            let state = match error.kind() {
+                // The first token makes it.
+                ErrorKind::NotFound => CheckState::Limited,
+                _ => CheckState::Missing,
+            };
+            (state, format!("{file}: {error}"), Some(advice.to_owned()))
+        }
+    };
+    SystemCheck { subject: "web", name: "tokens".to_owned(), state, found, advice }
 }

@@ -1,11 +1,11 @@
 //! `gatewright cse audit` and `gatewright web audit`: what an audit log says, and whether it holds
 //! together.
 
-use crate::{
+use anyhow::Result;
+use gatewright_command::{
     exit::{Exit, Failure},
     face::Face,
 };
-use anyhow::Result;
 use gatewright_onem2m::Timestamp;
 use gatewright_store::{Outcomes, StoreError, StoredEntry, Verified, last_entries, verify_telling};
 use serde::Serialize;

@@ -1,11 +1,11 @@
 //! `gatewright cse subscribe`: hears of what changes.
 
 use super::{CseResponse, Whom, runtime};
-use crate::{exit::Exit, face::Face};
 use anyhow::{Context, Result};
 use gatewright_bindings::client::Client;
 use gatewright_bindings::listen::{CONNECTIONS_MAX, Notifications};
 use gatewright_bindings::tasks::block_on;
+use gatewright_command::{exit::Exit, face::Face};
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ impl Subscribe {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
         let stop = Arc::new(Notify::new());
         let interrupted = Arc::clone(&stop);
-        crate::signals::on_stop(move || interrupted.notify_one())
+        gatewright_command::signals::on_stop(move || interrupted.notify_one())
             .context("cannot listen for an interrupt")?;
         block_on(&runtime()?, self.hear(face, &stop))?;
         Ok(Exit::Success)

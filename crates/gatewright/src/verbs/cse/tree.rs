@@ -1,9 +1,9 @@
 //! `gatewright cse tree`: what there is, as a picture.
 
 use super::{Whom, content, parsed, runtime};
-use crate::{exit::Exit, face::Face};
 use anyhow::Result;
 use gatewright_bindings::tasks::block_on;
+use gatewright_command::{exit::Exit, face::Face};
 use gatewright_onem2m::{ResourceType, Response};
 use serde::Serialize;
 use serde_json::Value;

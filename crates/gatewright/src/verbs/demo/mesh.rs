@@ -3,8 +3,8 @@
 
 mod chart;
 
-use crate::{exit::Exit, face::Face};
 use anyhow::{Context, Result};
+use gatewright_command::{exit::Exit, face::Face};
 use gatewright_lab::failover::{CableCut, CutOutcome, EchoFlow, FailoverBed};
 use serde::Serialize;
 use std::fs;

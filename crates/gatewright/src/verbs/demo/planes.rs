@@ -2,8 +2,8 @@
 //! pass between two kernels.
 
 use super::{CheckAnswer, DemoReport};
-use crate::{exit::Exit, face::Face};
 use anyhow::Result;
+use gatewright_command::{exit::Exit, face::Face};
 use gatewright_gateway::api::{ControlRequest, ask};
 use gatewright_testbed::{Namespace, Process, TestbedError, Veth, wait_until};
 use serde_json::Value;

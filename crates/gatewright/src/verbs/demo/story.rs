@@ -7,11 +7,11 @@ mod network;
 mod peers;
 
 use super::CheckAnswer;
-use crate::{
+use anyhow::Result;
+use gatewright_command::{
     exit::{Exit, Failure},
     face::Face,
 };
-use anyhow::Result;
 use gatewright_testbed::{Process, wait_until};
 use monitor::ReadingMonitor;
 use network::{DEVICES, MONITOR, Member, StoryNetwork, WITHIN, text};

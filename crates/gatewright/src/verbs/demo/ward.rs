@@ -3,16 +3,16 @@
 mod central;
 mod screen;
 
-use crate::{
-    exit::{Exit, Failure},
-    face::Face,
-};
 use anyhow::{Context, Result};
 use central::{Central, CentralAddress, free_port};
 use gatewright_bindings::agents;
 use gatewright_bindings::listen::Notifications;
 use gatewright_bindings::services::Services;
 use gatewright_bindings::tasks::{block_on, spawn};
+use gatewright_command::{
+    exit::{Exit, Failure},
+    face::Face,
+};
 use gatewright_config::parse;
 use gatewright_diagnostic::SourceId;
 use gatewright_health::code::SystemId;

@@ -1,13 +1,13 @@
 //! `gatewright device ask`: a command for a device, through service entities.
 
-use crate::{
-    exit::{Exit, Failure},
-    face::Face,
-    verbs::cse::runtime,
-};
+use crate::verbs::cse::runtime;
 use anyhow::Result;
 use gatewright_bindings::client::Client;
 use gatewright_bindings::tasks::block_on;
+use gatewright_command::{
+    exit::{Exit, Failure},
+    face::Face,
+};
 use gatewright_onem2m::Operation;
 use serde_json::{Map, Value, json};
 use std::time::{Duration, SystemTime};

@@ -2,12 +2,12 @@
 
 use super::source::ReadingSource;
 use crate::verbs::cse::{How, Whom, runtime, url};
-use crate::{
+use anyhow::Result;
+use gatewright_bindings::tasks::block_on;
+use gatewright_command::{
     exit::{Exit, Failure},
     face::Face,
 };
-use anyhow::Result;
-use gatewright_bindings::tasks::block_on;
 use gatewright_health::code::SystemId;
 use gatewright_interwork::Mapping;
 use gatewright_interwork::device::{ABOUT, ObjectContainer};

@@ -1,9 +1,9 @@
 //! The source of exported readings: a CSE that answers, or the database of one that is stopped.
 
-use crate::exit::{Exit, Failure};
 use crate::verbs::cse::{Whom, parsed};
 use anyhow::Result;
 use gatewright_bindings::client::Client;
+use gatewright_command::exit::{Exit, Failure};
 use gatewright_onem2m::{
     Cse, CseConfig, CseType, Input, Operation, Output, Request, Response, Token,
 };

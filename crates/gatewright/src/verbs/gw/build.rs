@@ -1,11 +1,11 @@
 //! `gatewright gw build`: a program as source text of another language, with its runtime.
 
 use super::compile;
-use crate::{
+use anyhow::Result;
+use gatewright_command::{
     exit::{Exit, Failure},
     face::Face,
 };
-use anyhow::Result;
 use gatewright_diagnostic::{Finding, Sources, Span, has_errors};
 use gatewright_emit::{C_IO, C_RUNTIME, JAVA_RUNTIME, SourceFile, SourceLine, Unwritable, c, java};
 use gatewright_lang::ir::Program;

@@ -1,8 +1,8 @@
 //! `gatewright gw check`: all that is wrong with programs, and what a session costs at most.
 
 use super::compile;
-use crate::{exit::Exit, face::Face};
 use anyhow::Result;
+use gatewright_command::{exit::Exit, face::Face};
 use gatewright_diagnostic::{Finding, has_errors};
 use gatewright_lang::ir;
 use serde::Serialize;

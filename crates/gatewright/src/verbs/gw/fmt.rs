@@ -1,11 +1,11 @@
 //! `gatewright gw fmt`: programs in their one layout.
 
-use crate::description::read;
-use crate::{
+use anyhow::Result;
+use gatewright_command::description::read;
+use gatewright_command::{
     exit::{Exit, Failure},
     face::Face,
 };
-use anyhow::Result;
 use gatewright_diagnostic::{Finding, SourceId, Sources};
 use serde::Serialize;
 use std::fs;

@@ -1,6 +1,6 @@
 //! A message of a running gateway, as a test of its program.
 
-use crate::{
+use gatewright_command::{
     exit::{Exit, Failure},
     socket,
 };

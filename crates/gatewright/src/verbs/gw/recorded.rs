@@ -2,7 +2,7 @@
 //! becomes what mocked peers send and see.
 
 use super::import;
-use crate::{
+use gatewright_command::{
     description::read,
     exit::{Exit, Failure},
 };

@@ -1,10 +1,10 @@
 //! `gatewright gw run`: programs run over this machine's sockets.
 
 use super::compile;
-use crate::exit::{Exit, Failure};
-use crate::face::Face;
-use crate::verbs::run::{seed, stopped};
 use anyhow::Result;
+use gatewright_command::exit::{Exit, Failure};
+use gatewright_command::face::Face;
+use gatewright_command::verbs::run::{seed, stopped};
 use gatewright_diagnostic::Sources;
 use gatewright_lang::ir::Program;
 use gatewright_programs::{ProgramError, ProgramSettings};

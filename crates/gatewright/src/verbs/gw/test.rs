@@ -1,11 +1,11 @@
 //! `gatewright gw test`: the `test` blocks of programs, against mocked peers in virtual time.
 
 use super::{compile, recorded};
-use crate::{
+use anyhow::Result;
+use gatewright_command::{
     exit::{Exit, Failure},
     face::Face,
 };
-use anyhow::Result;
 use gatewright_diagnostic::{Diagnostic, Finding, SourceRange, Sources, has_errors};
 use gatewright_lang::ir::{self, HandlerKind, Program, StepAction};
 use gatewright_translate::law::laws;

@@ -1,12 +1,12 @@
 //! `gatewright gw trace`: a test of a program, step by step.
 
 use super::{compile, live, recorded};
-use crate::{
+use anyhow::Result;
+use gatewright_command::{
     exit::{Exit, Failure},
     face::Face,
     socket,
 };
-use anyhow::Result;
 use gatewright_diagnostic::Sources;
 use gatewright_lang::{Compiled, ir};
 use gatewright_programs::recorded_test::{RecordedTest, TracedStep, quoted, traced_steps};

@@ -1,11 +1,11 @@
 //! `gatewright gw graph` and `gatewright gw listing`: a compiled program as text.
 
 use super::compile;
-use crate::{
+use anyhow::Result;
+use gatewright_command::{
     exit::{Exit, Failure},
     face::Face,
 };
-use anyhow::Result;
 use gatewright_diagnostic::{Finding, has_errors};
 use gatewright_lang::ir::Program;
 use serde::Serialize;

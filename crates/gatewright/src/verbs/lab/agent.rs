@@ -1,12 +1,12 @@
 //! `gatewright lab agent`, and `gatewright lab run --agents`.
 
 use super::stamp::StampKeyFile;
-use crate::{
+use anyhow::Result;
+use gatewright_command::{
     description::read_whole,
     exit::{Exit, Failure},
     face::Face,
 };
-use anyhow::Result;
 use gatewright_config::{AgentExperiment, parse_agent_experiment};
 use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_lab::agent::{AGENT_PORT, AgentRun, AgentSetup, run_between_agents, serve_agent};
@@ -49,7 +49,7 @@ impl Agent {
         let key = self.key.read()?.ok_or_else(|| Failure::new(Exit::Usage, no_key.to_owned()))?;
         let stop = Arc::new(AtomicBool::new(false));
         let its = Arc::clone(&stop);
-        crate::signals::on_stop(move || its.store(true, Ordering::Relaxed))?;
+        gatewright_command::signals::on_stop(move || its.store(true, Ordering::Relaxed))?;
         let end = self.stop_after.map(|after| Instant::now() + Duration::from_secs(after));
         let failed = |error: std::io::Error| {
             let exit = match error.kind() {

@@ -1,7 +1,7 @@
 //! `gatewright lab balance`.
 
-use crate::{exit::Exit, face::Face};
 use anyhow::{Result, anyhow};
+use gatewright_command::{exit::Exit, face::Face};
 use gatewright_lab::FlowKind;
 use gatewright_lab::balance::{
     BALANCE_NODES, BalanceExperiment, BalanceOutcome, balance, balance_on_namespaces,

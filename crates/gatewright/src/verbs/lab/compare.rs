@@ -1,7 +1,7 @@
 //! `gatewright lab compare`.
 
-use crate::{exit::Exit, face::Face};
 use anyhow::Result;
+use gatewright_command::{exit::Exit, face::Face};
 use gatewright_lab::analysis::Verdict;
 use gatewright_lab::{ComparedCondition, LabComparison};
 use std::fmt::Write;

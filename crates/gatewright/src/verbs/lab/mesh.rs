@@ -1,10 +1,10 @@
 //! `gatewright lab mesh`.
 
-use crate::{
+use anyhow::Result;
+use gatewright_command::{
     exit::{Exit, Failure},
     face::Face,
 };
-use anyhow::Result;
 use gatewright_mesh::Profile;
 use gatewright_mesh::simulate::{
     MeshExperiment, MeshReport, MeshScenario, MeshShape, SCENARIO_NODES_MAX,

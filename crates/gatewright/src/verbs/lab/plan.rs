@@ -1,10 +1,10 @@
 //! `gatewright lab plan`.
 
-use crate::{
+use anyhow::Result;
+use gatewright_command::{
     exit::{Exit, Failure},
     face::Face,
 };
-use anyhow::Result;
 use gatewright_lab::{LeftOut, fit};
 use std::fmt::Write;
 use std::time::Duration;

@@ -1,10 +1,10 @@
 //! `gatewright lab promise`.
 
-use crate::{
+use anyhow::Result;
+use gatewright_command::{
     exit::{Exit, Failure},
     face::Face,
 };
-use anyhow::Result;
 use gatewright_lab::{BalanceKeys, FlowKind, FlowPromise};
 use std::{fmt::Write, ops::RangeInclusive};
 

@@ -1,10 +1,10 @@
 //! `gatewright lab run`.
 
-use crate::{
+use anyhow::Result;
+use gatewright_command::{
     exit::{Exit, Failure},
     face::Face,
 };
-use anyhow::Result;
 use gatewright_lab::report::{Agreement, csv, html, statements};
 use gatewright_lab::{LabError, LabProgress, LabRun, LeftOut, fit};
 use serde::Serialize;

@@ -1,10 +1,10 @@
 //! `gatewright lab stamp`.
 
-use crate::{
+use anyhow::Result;
+use gatewright_command::{
     exit::{Exit, Failure},
     face::Face,
 };
-use anyhow::Result;
 use gatewright_lab::stamp::{
     STAMP_PORT, StampKey, StampReflectorMode, StampReport, StampSettings, measure, reflect,
 };
@@ -109,7 +109,7 @@ impl StampReflect {
     fn run(self, face: Face) -> Result<Exit> {
         let stop = Arc::new(AtomicBool::new(false));
         let its = Arc::clone(&stop);
-        crate::signals::on_stop(move || its.store(true, Ordering::Relaxed))?;
+        gatewright_command::signals::on_stop(move || its.store(true, Ordering::Relaxed))?;
         let end = self.stop_after.map(|after| Instant::now() + Duration::from_secs(after));
         let (key, stateful) = (self.key.read()?, self.stateful);
         let mode =

@@ -1,7 +1,7 @@
 //! What the monitor shows: on a terminal one picture that changes, elsewhere a line for each reading.
 
 use super::Bed;
-use crate::face::Face;
+use gatewright_command::face::Face;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

@@ -1,0 +1,194 @@
+//! Reads a description with the files that it names.
+
+use crate::exit::{Exit, Failure};
+use crate::program::CommandLine;
+use gatewright_config::{Config, codes, parse, place_of};
+use gatewright_diagnostic::{Diagnostic, Severity, SourceId, SourceRange, Sources, has_errors};
+use gatewright_gateway::{
+    Change, NOT_IN_THIS_PROGRAM, beside, credentials_folder, further_files, open_text, read_text,
+    unreadable_captures, without_table,
+};
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+/// A description, with the findings about it and its programs.
+#[derive(Debug)]
+pub struct Description {
+    /// The description's text and those of its programs.
+    pub sources: Sources,
+    /// The parsed description, if it has no errors; the files of its programs are absolute paths.
+    pub config: Option<Config>,
+    /// All findings.
+    pub findings: Vec<Diagnostic>,
+}
+
+impl Description {
+    /// The place of the first error and its kind, in a line for logs and status: its words may quote
+    /// the description, which whoever reads those need not know.
+    pub fn first_error(&self) -> String {
+        let first = self.findings.iter().find(|found| found.severity == Severity::Error);
+        first.map_or_else(
+            || "it has errors".to_owned(),
+            |found| {
+                let SourceRange { file, line, column, .. } = self.sources.place(found.primary.span);
+                format!("{file}:{line}:{column}: {}: {}", found.code, found.code.title)
+            },
+        )
+    }
+
+    /// Reads `path` for `program`, and compiles what it names: a file, standard input (`-`), or a
+    /// folder with `gateway.toml` and `conf.d/*.toml`, which are one description.
+    ///
+    /// # Errors
+    ///
+    /// A [`Failure`] if a file itself cannot be read; everything else is a finding.
+    pub fn load(program: &CommandLine, path: &str) -> Result<Self, Failure> {
+        let files = files_of(path)?;
+        let path = &files.first().map(|(name, _)| name.clone()).unwrap_or_default();
+        let mut sources = Sources::default();
+        sources.add_files(files);
+        Self::of(program, path, sources)
+    }
+
+    /// Checks the description first in `sources` for `program`, and compiles what it names; paths in it
+    /// are relative to the folder of `path`.
+    ///
+    /// # Errors
+    ///
+    /// A [`Failure`] if the process has no working directory.
+    pub fn of(program: &CommandLine, path: &str, mut sources: Sources) -> Result<Self, Failure> {
+        let parsed = parse(SourceId::default(), sources.get(SourceId::default()).text());
+        let mut findings = parsed.diagnostics;
+        findings.extend(without_table(sources.get(SourceId::default())));
+        if let Some(config) = &parsed.config {
+            let lacks = program.assembly.lacks(config);
+            findings
+                .extend(lacks.map(|table| refusal(&sources, table, NOT_IN_THIS_PROGRAM, false)));
+            if let Some(compile) = program.programs {
+                findings.extend(compile(path, config, &mut sources));
+            }
+        }
+        let beside = |file: &str| beside(path, file);
+        let captures = |config| unreadable_captures(config, beside);
+        findings.extend(parsed.config.iter().flat_map(captures));
+        let config = parsed.config.filter(|_| !has_errors(&findings));
+        let folder = folder_of(path)?;
+        let credentials = credentials_folder();
+        let config = config.map(|config| config.with_files_in(&folder, credentials.as_deref()));
+        Ok(Self { sources, config, findings })
+    }
+}
+
+/// The files of a description with their texts: of a folder `gateway.toml`, and what is in `conf.d`, in
+/// the order of the names.
+fn files_of(path: &str) -> Result<Vec<(String, String)>, Failure> {
+    let main = main_file(path);
+    let mut files = vec![(main.clone(), read(&main)?)];
+    if main == path {
+        return Ok(files);
+    }
+    let paths = further_files(Path::new(path))
+        .map_err(|error| Failure::file(&error.path, &error.source))?;
+    for path in paths {
+        let name = path.to_string_lossy().into_owned();
+        let text = read(&name)?;
+        files.push((name, text));
+    }
+    Ok(files)
+}
+
+/// The file of a description at `path`, which may be its folder.
+fn main_file(path: &str) -> String {
+    let folder = Path::new(path);
+    if path != "-" && folder.is_dir() {
+        folder.join("gateway.toml").to_string_lossy().into_owned()
+    } else {
+        path.to_owned()
+    }
+}
+
+/// A finding for each key that a gateway refuses, in the description that is first in `sources`.
+pub fn refusals(sources: &Sources, refused: &[Change], restart: bool) -> Vec<Diagnostic> {
+    let one = |change: &Change| refusal(sources, &change.what, &change.how, restart);
+    refused.iter().map(one).collect()
+}
+
+/// A finding for a key that a gateway refuses, because of `why`; with `restart` a new start takes
+/// it.
+pub fn refusal(sources: &Sources, key: &str, why: &str, restart: bool) -> Diagnostic {
+    let source = SourceId::default();
+    let span = place_of(source, sources.get(source).text(), key);
+    let (code, help) = if restart {
+        let help = "undo this change, or stop the gateway and start it again: what is stored, and what \
+                    devices have not been answered, is there afterwards";
+        (&codes::NEEDS_RESTART, help)
+    } else if why.starts_with("cannot listen on") {
+        let help = "take an address of this machine and a port that nobody listens at: `ss -ltnup` shows \
+                    who does";
+        (&codes::CANNOT_LISTEN, help)
+    } else {
+        (&codes::NOT_TAKEN, "nothing of the description is taken until this can be")
+    };
+    Diagnostic::error(code, span, format!("{key}: {why}")).help(help)
+}
+
+/// The folder of a description, as an absolute path; for standard input, the working directory.
+///
+/// # Errors
+///
+/// A [`Failure`] if this process has none.
+pub fn folder_of(path: &str) -> Result<PathBuf, Failure> {
+    let main = main_file(path);
+    let folder = Path::new(&main).parent().unwrap_or(Path::new(""));
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    std::path::absolute(folder).map_err(|error| Failure::file(path, &error))
+}
+
+/// The text of a file, or of standard input for `-`; of one that is too long, see [`read_text`].
+///
+/// # Errors
+///
+/// A [`Failure`] that names the file.
+pub fn read(path: &str) -> Result<String, Failure> {
+    let octets = if path == "-" {
+        read_text(std::io::stdin())
+    } else {
+        open_text(Path::new(path)).and_then(read_text)
+    };
+    text_of(path, octets)
+}
+
+/// Maximum octets of a file that is no description: results of the lab, RFCs.
+const FILE_MAX: u64 = 64 << 20;
+
+/// The text of a file of at most 64 MiB, or of standard input for `-`.
+///
+/// # Errors
+///
+/// A [`Failure`] that names the file.
+pub fn read_whole(path: &str) -> Result<String, Failure> {
+    let octets = if path == "-" {
+        read_most(std::io::stdin())
+    } else {
+        open_text(Path::new(path)).and_then(read_most)
+    };
+    text_of(path, octets)
+}
+
+fn read_most(file: impl Read) -> std::io::Result<Vec<u8>> {
+    let mut octets = Vec::new();
+    let read = file.take(FILE_MAX + 1).read_to_end(&mut octets)?;
+    if read as u64 > FILE_MAX {
+        let words = format!("longer than {} MiB", FILE_MAX >> 20);
+        return Err(std::io::Error::new(ErrorKind::FileTooLarge, words));
+    }
+    Ok(octets)
+}
+
+fn text_of(path: &str, octets: std::io::Result<Vec<u8>>) -> Result<String, Failure> {
+    let octets = octets.map_err(|error| Failure::file(path, &error))?;
+    String::from_utf8(octets).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Failure::new(Exit::Configuration, format!("{path}: not UTF-8 from octet {at} on"))
+    })
+}

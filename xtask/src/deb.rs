@@ -7,7 +7,11 @@
 mod control;
 pub mod installed;
 
-use crate::{root, sbom::sbom, step::CommandStep};
+use crate::{
+    build::{Build, target},
+    root,
+    sbom::sbom,
+};
 use control::Control;
 pub(crate) use control::epoch;
 use std::{
@@ -110,27 +114,13 @@ pub fn deb(plan: &DebPlan) -> bool {
 ///
 /// Which program failed, or which file cannot be read or written.
 pub fn build(plan: &DebPlan) -> io::Result<PathBuf> {
-    compile(plan)?;
-    assemble(&program_of(plan), plan.revision, &target().join("deb"))
+    assemble(&program_of(plan, false)?, plan.revision, &target().join("deb"))
 }
 
-/// Builds the command, unless the plan names one.
-pub(crate) fn compile(plan: &DebPlan) -> io::Result<()> {
-    let cargo =
-        ["build", "--locked", "--package", "gatewright", "--profile", plan.profile.as_str()];
-    if plan.program.is_none() && !CommandStep::cargo("build", &cargo).run() {
-        return Err(io::Error::other("the command was not built"));
-    }
-    Ok(())
-}
-
-/// The command of a plan: the one that it names, or where cargo puts the one that it builds.
-pub(crate) fn program_of(plan: &DebPlan) -> PathBuf {
-    let folder = match plan.profile.as_str() {
-        "dev" => "debug",
-        other => other,
-    };
-    plan.program.clone().unwrap_or_else(|| target().join(folder).join("gatewright"))
+/// The command of a plan: the one that it names, or one that is built.
+pub(crate) fn program_of(plan: &DebPlan, is_static: bool) -> io::Result<PathBuf> {
+    let build = Build { package: "gatewright", profile: &plan.profile, is_static };
+    plan.program.clone().map_or_else(|| build.run(), Ok)
 }
 
 /// Makes the package of `program` in the folder `out`; returns the package's file.
@@ -259,11 +249,6 @@ pub(crate) fn output(command: &mut Command) -> io::Result<Vec<u8>> {
     }
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     Err(io::Error::other(format!("{name}: {}: {said}", output.status)))
-}
-
-/// Where cargo builds.
-pub(crate) fn target() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a size for people")]

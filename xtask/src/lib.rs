@@ -8,6 +8,7 @@
     reason = "a program for a terminal: its progress is its output"
 )]
 
+mod build;
 pub mod checks;
 pub mod dashboard;
 pub mod deb;
@@ -16,6 +17,8 @@ pub mod manual;
 pub mod oci;
 pub mod packages;
 pub mod programs;
+pub mod reproduce;
+pub mod router;
 pub mod sbom;
 pub mod setup;
 pub mod step;

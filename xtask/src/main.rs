@@ -7,7 +7,8 @@
 
 use std::process::ExitCode;
 use xtask::{
-    checks, dashboard, deb, interop, manual, oci, programs, sbom, setup, step::CommandStep,
+    checks, dashboard, deb, interop, manual, oci, programs, reproduce, router, sbom, setup,
+    step::CommandStep,
 };
 
 const HELP: &str = "\
@@ -37,7 +38,12 @@ Verbs:
                            the same, and judge it by lintian; install, upgrade, remove and purge it
                            in a clean Debian; installs debootstrap, lintian and skopeo
   oci [--profile NAME | --program FILE]
-                           the same as an image for containers, in target/oci
+                           the same, as a static program, as an image for containers, in target/oci
+  router [--profile NAME | --program FILE]
+                           the program without language, devices, service entity, web and lab, for
+                           little flash, in target/router; fails above 5 MiB
+  reproduce [PROFILE]      build the package twice from the last commit, in two folders and
+                           environments, and compare them
   sbom                     print the packages of the command's binary as CycloneDX
   soak [KILLS]             kill -9 of the gateway and of the CSE above while devices report, KILLS
                            times (200): nothing lost, nothing twice; then of both planes at random
@@ -67,11 +73,17 @@ fn main() -> ExitCode {
             // Without arguments, what a newcomer is to see.
             if rest.is_empty() { demo(&[]) && demo(&["mesh".to_owned()]) } else { demo(&rest) }
         }
-        "deb" | "deb-check" | "oci" => match deb::DebPlan::parse(&rest) {
+        "deb" | "deb-check" | "oci" | "router" => match deb::DebPlan::parse(&rest) {
             Ok(plan) if verb == "deb" => deb::deb(&plan),
             Ok(plan) if verb == "oci" => oci::oci(&plan),
+            Ok(plan) if verb == "router" => router::router(&plan),
             Ok(plan) => deb::installed::deb_check(&plan),
             Err(problem) => return usage(&problem),
+        },
+        "reproduce" => match &rest[..] {
+            [] => reproduce::reproduce("release"),
+            [profile] => reproduce::reproduce(profile),
+            _ => return usage("`reproduce` takes one argument"),
         },
         "sbom" if rest.is_empty() => sbom::print(),
         "soak" => match checks::kills(&rest) {

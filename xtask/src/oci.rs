@@ -1,10 +1,14 @@
-//! `cargo xtask oci`: an image for containers (OCI image format 1.0) from nothing but the command, the
-//! libraries that it loads, and the default description.
+//! `cargo xtask oci`: an image for containers (OCI image format 1.0) from nothing but the command, as a
+//! static program, and the default description. Of a program that is given, the libraries that it loads
+//! are in it, too.
 //!
 //! It is laid out here and packed by `tar` and `gzip`; no container program is needed. Its files have
 //! the time of the last commit, so that the same program gives the same image.
 
-use crate::deb::{self, DebPlan, output, program_of, run, target, write};
+use crate::{
+    build::target,
+    deb::{self, DebPlan, output, program_of, run, write},
+};
 use std::{
     fs,
     io::{self, ErrorKind},
@@ -25,7 +29,7 @@ const WRITTEN: [&str; 2] = ["var/lib/gatewright", "run/gatewright"];
 
 /// Builds the command and its image; prints where it is and how large.
 pub fn oci(plan: &DebPlan) -> bool {
-    let made = deb::compile(plan).and_then(|()| assemble(&program_of(plan), &target().join("oci")));
+    let made = program_of(plan, true).and_then(|it| assemble(&it, &target().join("oci")));
     match made {
         Ok(image) => {
             println!("== oci: {}", image.display());
@@ -82,6 +86,7 @@ pub(crate) fn assemble(program: &Path, out: &Path) -> io::Result<PathBuf> {
     println!("== oci: {libraries} libraries, layer of {:.2} MiB", deb::in_mib(layer.octets));
     fs::remove_dir_all(&tree)?;
     fs::remove_dir_all(&layout)?;
+    verify(&image, &out.join("read"))?;
     Ok(image)
 }
 
@@ -180,6 +185,58 @@ fn pack(
     run(tar.args(members.iter().filter(|member| folder.join(member).exists())))
 }
 
+/// Unpacks an image in the folder `out`, and checks that all of it fits together: each blob has the
+/// digest that is its name, index, manifest and configuration name blobs that are there with their
+/// sizes, and the layer is what the configuration says (image-spec, "image layout").
+fn verify(image: &Path, out: &Path) -> io::Result<()> {
+    fresh(out)?;
+    run(Command::new("tar").arg("-xf").arg(image).arg("-C").arg(out))?;
+    let wrong = |what: String| io::Error::new(ErrorKind::InvalidData, what);
+    let blobs = out.join("blobs/sha256");
+    for entry in fs::read_dir(&blobs)? {
+        let blob = entry?;
+        let (name, is) = (blob.file_name().display().to_string(), digest(&blob.path())?);
+        if name != is {
+            return Err(wrong(format!("the blob {name} has the digest {is}")));
+        }
+    }
+    let mut text = fs::read_to_string(out.join("index.json"))?;
+    let mut layer = None;
+    // From the index to the manifest, and from that to configuration and layer.
+    for _ in 0..2 {
+        let described = descriptors(&text);
+        for (name, octets) in &described {
+            let there = fs::metadata(blobs.join(name)).map(|it| it.len());
+            if there.as_ref().ok() != Some(octets) {
+                return Err(wrong(format!("{name} has {octets} octets: {there:?}")));
+            }
+        }
+        let (Some((first, _)), last) = (described.first(), described.last()) else {
+            return Err(wrong(format!("nothing is described: {text}")));
+        };
+        text = fs::read_to_string(blobs.join(first))?;
+        layer = last.map(|(name, _)| blobs.join(name));
+    }
+    let unpacked = out.join("layer.tar");
+    let octets = output(Command::new("gzip").arg("-dc").args(layer))?;
+    write(&unpacked, &octets)?;
+    let is = digest(&unpacked)?;
+    if !text.contains(&format!("\"diff_ids\":[\"sha256:{is}\"]")) {
+        return Err(wrong(format!("the configuration does not name the layer {is}: {text}")));
+    }
+    fs::remove_dir_all(out)
+}
+
+/// Digests and sizes of the descriptors in a text of ours.
+fn descriptors(text: &str) -> Vec<(String, u64)> {
+    let descriptor = |part: &str| {
+        let (digest, rest) = part.split_once("\",\"size\":")?;
+        let len = rest.find(|letter: char| !letter.is_ascii_digit())?;
+        Some((digest.to_owned(), rest.get(..len)?.parse().ok()?))
+    };
+    text.split("\"digest\":\"sha256:").skip(1).filter_map(descriptor).collect()
+}
+
 fn remove(file: &Path) -> io::Result<()> {
     match fs::remove_file(file) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
@@ -203,6 +260,29 @@ fn fresh(folder: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An image of another program, which needs what the command needs.
+    #[test]
+    fn an_image_fits_together() {
+        let out = std::env::temp_dir().join(format!("gatewright-oci-{}", std::process::id()));
+        let image = assemble(Path::new("/bin/true"), &out).unwrap();
+        let again = fs::read(&image).unwrap();
+        assert_eq!(fs::read(assemble(Path::new("/bin/true"), &out).unwrap()).unwrap(), again);
+        let read = out.join("read");
+        verify(&image, &read).unwrap();
+        // A blob that is not what its name says.
+        fresh(&read).unwrap();
+        run(Command::new("tar").arg("-xf").arg(&image).arg("-C").arg(&read)).unwrap();
+        let blob = fs::read_dir(read.join("blobs/sha256")).unwrap().next().unwrap().unwrap();
+        let mut octets = fs::read(blob.path()).unwrap();
+        octets.push(b' ');
+        fs::write(blob.path(), octets).unwrap();
+        let other = out.join("other.tar");
+        run(Command::new("tar").arg("-cf").arg(&other).arg("-C").arg(&read).arg(".")).unwrap();
+        let error = verify(&other, &out.join("read-again")).unwrap_err().to_string();
+        assert!(error.contains("has the digest"), "{error}");
+        fs::remove_dir_all(&out).unwrap();
+    }
 
     #[test]
     fn libraries_are_told_by_their_paths() {

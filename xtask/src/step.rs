@@ -1,6 +1,7 @@
 //! One command of a verb, announced before it runs and timed.
 
 use crate::root;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -36,6 +37,13 @@ impl CommandStep {
     #[must_use]
     pub fn environment(mut self, name: &str, value: &str) -> Self {
         self.command.env(name, value);
+        self
+    }
+
+    /// Runs it in a folder.
+    #[must_use]
+    pub fn within(mut self, folder: &Path) -> Self {
+        self.command.current_dir(folder);
         self
     }
 

@@ -92,7 +92,7 @@ impl Control {
             "Package: gatewright\nVersion: {version}\nSection: net\nPriority: optional\n\
              Architecture: {architecture}\nMaintainer: {MAINTAINER}\n\
              Installed-Size: {installed_kib}\nDepends: {depends}\n\
-             Recommends: iproute2, iputils-ping\nSuggests: traceroute, wireshark\n\
+             Recommends: curl, iproute2, iputils-ping\nSuggests: traceroute, wireshark\n\
              Description: {DESCRIPTION}\n"
         )
     }

@@ -4,8 +4,8 @@
 //! The clean Debian is made by `debootstrap` once and copied for each run. Its processes have
 //! namespaces of their own for mounts, processes and the network, so nothing of them is left.
 
-use super::{DebPlan, assemble, build, output, program_of, run, target};
-use crate::{oci, packages::Package, setup, summary::Summary};
+use super::{DebPlan, assemble, output, program_of, run};
+use crate::{build::target, oci, packages::Package, setup, summary::Summary};
 use std::{
     fs,
     io::{self, BufRead, BufReader, ErrorKind},
@@ -17,8 +17,9 @@ use std::{
 /// The Debian that the package is for.
 const SUITE: &str = "bookworm";
 
-/// Packages of the clean Debian beside the essential ones: those that ours depends on.
-const INCLUDED: &str = "systemd,passwd";
+/// Packages of the clean Debian beside the essential ones: those that ours depends on, and the one of
+/// those that it recommends which the manual's first page uses.
+const INCLUDED: &str = "systemd,passwd,curl";
 
 /// What runs there.
 const SCRIPT: &str = include_str!("installed.sh");
@@ -66,9 +67,9 @@ pub fn deb_check(plan: &DebPlan) -> bool {
 }
 
 fn check(plan: &DebPlan, summary: &mut Summary) -> io::Result<bool> {
-    let first = build(plan)?;
-    let program = program_of(plan);
+    let program = program_of(plan, false)?;
     let out = target().join("deb");
+    let first = assemble(&program, plan.revision, &out)?;
     let again = assemble(&program, plan.revision, &out.join("again"))?;
     let same = fs::read(&first)? == fs::read(&again)?;
     note(summary, "the_same_program_gives_the_same_package", same);
@@ -151,7 +152,7 @@ fn installs(first: &Path, second: &Path, summary: &mut Summary) -> io::Result<bo
 /// A clean Debian, made once; `None` where none can be made.
 fn clean_debian() -> io::Result<Option<PathBuf>> {
     let base = target().join("deb/debian");
-    if base.join("usr/bin/dpkg").exists() {
+    if base.join("usr/bin/curl").exists() {
         return Ok(Some(base));
     }
     let part = target().join("deb/debian.part");

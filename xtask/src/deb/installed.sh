@@ -15,6 +15,10 @@ files() {
 }
 users() { cat /etc/passwd /etc/group; }
 
+# Somebody new, who is no administrator.
+useradd --create-home --shell /bin/sh me
+install -d -o me /tmp/me
+
 files >/tmp/before
 users >/tmp/users
 begin=$(date +%s%N)
@@ -60,6 +64,23 @@ done
 wait $service || { answered=1; cat /tmp/ran; }
 [ $answered = 0 ] || cat /tmp/status
 verdict the_service_answers $answered
+
+# The manual's first page, as somebody new follows it: its commands in their order, without those of the
+# installation. A gateway in the background answers before the next command is typed.
+awk '/^```/ { fenced = !fenced; console = /console/; next }
+    !fenced { next }
+    console { if (sub(/^\$ /, "")) print; next }
+    { print }
+    /&$/ { print "for _ in $(seq 600); do gatewright status >/dev/null 2>&1 && break; sleep 0.1; done" }
+    END { print "kill $!; wait" }' /usr/share/doc/gatewright/docs/first-steps.md >/tmp/me/first-steps.sh
+begin=$(date +%s%N)
+(cd /tmp/me && HOME=/tmp/me XDG_RUNTIME_DIR=/tmp/me setpriv --reuid=me --regid=me --clear-groups \
+    sh /tmp/me/first-steps.sh) >/tmp/me/said 2>&1
+ms=$((($(date +%s%N) - begin) / 1000000))
+echo "== deb: first_page_s $((ms / 1000)).$(printf %03d $((ms % 1000))): the commands of the manual's first page, to the values of a curve"
+grep -q '{"ready":true}' /tmp/me/said && grep -q '"value"' /tmp/me/said && grep -q 'GW0101: ' /tmp/me/said ||
+    { cat /tmp/me/said; false; }
+verdict the_first_page_leads_to_a_reading_on_a_curve $?
 
 for page in gatewright gatewright-run gatewright-check; do
     gzip -t /usr/share/man/man1/$page.1.gz || exit 1

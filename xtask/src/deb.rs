@@ -26,9 +26,10 @@ use std::{
 const DEB_MIB_MAX: f64 = 8.0;
 
 /// Files of the repository that are taken as they are, with their places in the package.
-const FILES: [(&str, &str); 10] = [
+const FILES: [(&str, &str); 11] = [
     ("SECURITY.md", "usr/share/doc/gatewright/SECURITY.md"),
     ("packaging/gatewright.service", "lib/systemd/system/gatewright.service"),
+    ("packaging/gatewright.socket", "lib/systemd/system/gatewright.socket"),
     ("packaging/gatewright.sysusers", "usr/lib/sysusers.d/gatewright.conf"),
     ("packaging/gatewright.tmpfiles", "usr/lib/tmpfiles.d/gatewright.conf"),
     ("packaging/gatewright.toml", "etc/gatewright/gateway.toml"),
@@ -57,6 +58,9 @@ const COMPLETIONS: [(&str, &str); 3] = [
 
 /// Configuration files, which an upgrade keeps as the administrator has changed them.
 const CONFFILES: [&str; 1] = ["etc/gatewright/gateway.toml"];
+
+/// The folder for keys and passwords, which is root's alone.
+const CREDENTIALS: &str = "etc/gatewright/credentials";
 
 /// Scripts of the maintainer.
 const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
@@ -136,8 +140,11 @@ pub fn assemble(program: &Path, revision: u32, out: &Path) -> io::Result<PathBuf
     }
     let control = Control::of(program, revision)?;
     lay_out(program, &tree, &control)?;
+    readable(&tree)?;
+    fs::set_permissions(tree.join(CREDENTIALS), fs::Permissions::from_mode(0o700))?;
     let metadata = tree.join("DEBIAN");
     control.write(&tree, &metadata)?;
+    fs::set_permissions(&metadata, fs::Permissions::from_mode(0o755))?;
     for script in SCRIPTS {
         let at = metadata.join(script);
         fs::copy(root().join("packaging/debian").join(script), &at)?;
@@ -176,11 +183,8 @@ fn lay_out(program: &Path, tree: &Path, control: &Control) -> io::Result<()> {
     for (from, to) in FOLDERS {
         put_folder(&root().join(from), &tree.join(to))?;
     }
-    for (folder, mode) in [("etc/gatewright/conf.d", 0o755), ("etc/gatewright/credentials", 0o700)]
-    {
-        let at = tree.join(folder);
-        fs::create_dir_all(&at)?;
-        fs::set_permissions(&at, fs::Permissions::from_mode(mode))?;
+    for folder in ["etc/gatewright/conf.d", CREDENTIALS] {
+        fs::create_dir_all(tree.join(folder))?;
     }
     for (shell, to) in COMPLETIONS {
         write(&tree.join(to), &output(Command::new(&binary).args(["completion", shell]))?)?;
@@ -197,6 +201,23 @@ fn lay_out(program: &Path, tree: &Path, control: &Control) -> io::Result<()> {
     write(&doc.join("sbom.cdx.json"), sbom()?.as_bytes())?;
     write(&doc.join("changelog.Debian"), control.changelog().as_bytes())?;
     compress(&doc.join("changelog.Debian"))
+}
+
+/// Gives each folder of a tree, each program and each other file the mode of its kind, whatever the file
+/// mask was when it was made.
+pub(crate) fn readable(folder: &Path) -> io::Result<()> {
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o755))?;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            readable(&entry.path())?;
+        } else {
+            let runs = entry.metadata()?.permissions().mode() & 0o100 != 0;
+            let mode = if runs { 0o755 } else { 0o644 };
+            fs::set_permissions(entry.path(), fs::Permissions::from_mode(mode))?;
+        }
+    }
+    Ok(())
 }
 
 /// Copies a file, which everybody may read.
@@ -259,6 +280,22 @@ pub(crate) fn in_mib(octets: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tree_is_readable_whatever_the_mask_was() {
+        let out = std::env::temp_dir().join(format!("gatewright-modes-{}", std::process::id()));
+        let (folder, file, program) = (out.join("a"), out.join("a/file"), out.join("a/program"));
+        fs::create_dir_all(&folder).unwrap();
+        for (at, mode) in [(&file, 0o600), (&program, 0o700)] {
+            fs::write(at, "").unwrap();
+            fs::set_permissions(at, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
+        readable(&out).unwrap();
+        let mode = |at: &Path| fs::metadata(at).unwrap().permissions().mode() & 0o777;
+        assert_eq!([&folder, &file, &program].map(|at| mode(at)), [0o755, 0o644, 0o755]);
+        fs::remove_dir_all(&out).unwrap();
+    }
 
     #[test]
     fn arguments_are_read() {

@@ -7,7 +7,7 @@
 
 use crate::{
     build::target,
-    deb::{self, DebPlan, output, program_of, run, write},
+    deb::{self, DebPlan, output, program_of, readable, run, write},
 };
 use std::{
     fs,
@@ -80,6 +80,7 @@ pub(crate) fn assemble(program: &Path, out: &Path) -> io::Result<PathBuf> {
     );
     write(&layout.join("index.json"), index.as_bytes())?;
     write(&layout.join("oci-layout"), b"{\"imageLayoutVersion\":\"1.0.0\"}")?;
+    readable(&layout)?;
     let image = out.join(format!("gatewright_{}.oci.tar", env!("CARGO_PKG_VERSION")));
     remove(&image)?;
     pack(&layout, &image, &epoch, 0, &["oci-layout", "index.json", "blobs"])?;
@@ -106,6 +107,7 @@ fn lay_out(program: &Path, tree: &Path) -> io::Result<usize> {
     write(&tree.join("etc/gatewright/gateway.toml"), &description)?;
     let users = format!("gatewright:x:{USER}:{USER}::/var/lib/gatewright:/nonexistent\n");
     write(&tree.join("etc/passwd"), users.as_bytes())?;
+    readable(tree)?;
     for folder in WRITTEN {
         let at = tree.join(folder);
         fs::create_dir_all(&at)?;

@@ -28,12 +28,31 @@ const BINARY: &str = env!("CARGO_BIN_EXE_gatewright");
 
 fn main() {
     let needs = Needs::new().program(VERIFIER);
-    let tests: [(&str, fn()); 3] = [
+    let tests: [(&str, fn()); 4] = [
         ("systemd_takes_the_unit", taken),
+        ("systemd_takes_the_socket", socket_taken),
         ("the_unit_is_exposed_to_little", exposed),
         ("a_service_tells_when_it_is_ready_and_when_it_stops", told),
     ];
     trials::run(&needs, tests)
+}
+
+/// The socket, with the service that it starts beside it.
+fn socket_taken() {
+    let folder = folder("unit-socket");
+    let service = fs::read_to_string(unit()).unwrap().replace("/usr/bin/gatewright", BINARY);
+    fs::write(folder.join("gatewright.service"), service).unwrap();
+    let text = fs::read_to_string(unit().with_extension("socket")).unwrap();
+    let copy = folder.join("gatewright.socket");
+    let verify = |text: &str| {
+        fs::write(&copy, text).unwrap();
+        let said = Command::new(VERIFIER).arg("verify").arg(&copy).output().unwrap();
+        String::from_utf8_lossy(&said.stderr).into_owned()
+    };
+    let said = verify(&text);
+    assert!(!said.contains("gatewright."), "{said}");
+    let wrong = verify(&text.replace("FileDescriptorName", "FileDescriptorNam"));
+    assert!(wrong.contains("FileDescriptorNam"), "{wrong}");
 }
 
 fn folder(name: &str) -> PathBuf {

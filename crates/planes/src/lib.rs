@@ -24,6 +24,7 @@ mod cores;
 mod drivers;
 mod error;
 mod exchange;
+mod inherited;
 mod kernel;
 mod limits;
 mod neighbours;
@@ -46,6 +47,7 @@ pub use gatewright_data::{
     UdpGateway, UdpGatewayCounts, UdpGatewaySetup, UdpTarget, WORKERS_MAX, landlock_version,
     process_version,
 };
+pub use inherited::{InheritedSocket, inherited_sockets, keep_inherited_sockets};
 pub use kernel::KernelStatus;
 pub use limits::limit_shortages;
 pub use neighbours::NeighbourStatus;

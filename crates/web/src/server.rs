@@ -13,12 +13,16 @@ use gatewright_bindings::{
 };
 use gatewright_config::Listen;
 use gatewright_gateway::socket_path::{self, SocketPath};
+use gatewright_planes::inherited_sockets;
 use std::{
     convert::Infallible,
     io,
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener as StdTcpListener},
-    os::{fd::AsFd, unix::net::UnixListener as StdUnixListener},
-    path::Path,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::net::UnixListener as StdUnixListener,
+    },
+    path::{Path, PathBuf},
     sync::{Arc, PoisonError, RwLock, mpsc as std_mpsc},
     thread::Builder,
     time::Duration,
@@ -49,16 +53,28 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// (RFC 9112 §9.6).
 const REFUSED_READ_MAX: usize = 4096;
 
+/// The name of a socket that a service manager passes for the web interface
+/// (`FileDescriptorName=`, systemd.socket(5)).
+const SOCKET_NAME: &str = "web";
+
 /// A bound listener that is not served yet.
 #[derive(Debug)]
 pub(crate) enum BoundWeb {
     Tcp(StdTcpListener, SocketAddr),
-    Unix(StdUnixListener, SocketPath),
+    /// The path is removed at its end, unless a service manager made it.
+    Unix(StdUnixListener, PathBuf, Option<SocketPath>),
 }
 
 impl BoundWeb {
-    /// Binds where `listen` says.
+    /// Binds where `listen` says, or takes the socket that the service manager has opened there under
+    /// the name [`SOCKET_NAME`].
     pub(crate) fn bind(listen: &Listen) -> io::Result<Self> {
+        let passed = inherited_sockets().iter().filter(|socket| socket.name == SOCKET_NAME);
+        for socket in passed {
+            if let Some(bound) = Self::of(socket.descriptor()?, listen)? {
+                return Ok(bound);
+            }
+        }
         match listen {
             Listen::Tcp(address) => {
                 let listener = StdTcpListener::bind(address)?;
@@ -68,7 +84,28 @@ impl BoundWeb {
             }
             Listen::Unix(path) => {
                 let (listener, place) = socket_path::bind(Path::new(path))?;
-                Ok(Self::Unix(listener, place))
+                Ok(Self::Unix(listener, place.path().to_owned(), Some(place)))
+            }
+        }
+    }
+
+    /// A listening socket, if it is where `listen` says.
+    fn of(socket: OwnedFd, listen: &Listen) -> io::Result<Option<Self>> {
+        match listen {
+            Listen::Tcp(wanted) => {
+                let listener = StdTcpListener::from(socket);
+                // One of another family has no such address.
+                let Ok(address) = listener.local_addr() else { return Ok(None) };
+                listener.set_nonblocking(true)?;
+                Ok((address == *wanted).then_some(Self::Tcp(listener, address)))
+            }
+            Listen::Unix(path) => {
+                let listener = StdUnixListener::from(socket);
+                let Ok(address) = listener.local_addr() else { return Ok(None) };
+                let path = Path::new(path);
+                listener.set_nonblocking(true)?;
+                let is_it = address.as_pathname() == Some(path);
+                Ok(is_it.then(|| Self::Unix(listener, path.to_owned(), None)))
             }
         }
     }
@@ -77,7 +114,7 @@ impl BoundWeb {
     fn url(&self, scheme: &str) -> String {
         match self {
             Self::Tcp(_, address) => format!("{scheme}://{address}"),
-            Self::Unix(_, place) => format!("unix:{}", place.path().display()),
+            Self::Unix(_, path, _) => format!("unix:{}", path.display()),
         }
     }
 }
@@ -142,7 +179,7 @@ enum WebListener {
     Unix {
         listener: UnixListener,
         /// Removed last.
-        _place: SocketPath,
+        _place: Option<SocketPath>,
     },
 }
 
@@ -157,7 +194,7 @@ impl WebListener {
         let _entered = runtime.enter();
         Ok(match bound {
             BoundWeb::Tcp(listener, _) => Self::Tcp(TcpListener::from_std(listener)?),
-            BoundWeb::Unix(listener, place) => {
+            BoundWeb::Unix(listener, _, place) => {
                 Self::Unix { listener: UnixListener::from_std(listener)?, _place: place }
             }
         })

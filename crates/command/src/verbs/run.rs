@@ -21,7 +21,7 @@ use gatewright_gateway::{
     DataPlaneProgram, DescriptionCause, Gateway, LogOptions, Part, ProgramExec, ServedPart,
     StartError, StartOptions,
 };
-use gatewright_planes::release_start_pages;
+use gatewright_planes::{inherited_sockets, keep_inherited_sockets, release_start_pages};
 use std::{
     collections::BTreeSet,
     fs::{self, File},
@@ -80,6 +80,8 @@ impl Run {
     ///
     /// As [`Verbs::run`](crate::Verbs::run).
     pub fn run(self, face: Face) -> Result<Exit> {
+        // First of all: until then their numbers are nobody's.
+        inherited_sockets();
         // Fewer are too few for any description, and for reading it.
         require(DESCRIPTORS_MIN).map_err(|short| failure(&StartError::Descriptors(short)))?;
         let last_good = self.last_good.as_deref();
@@ -240,7 +242,13 @@ impl Run {
             log: self.log_options(face),
             upgrade: Some(ProgramExec(Arc::new(|program: &Path| {
                 // All descriptors close then, as when this process dies: the data plane goes on.
-                Command::new(program).args(std::env::args_os().skip(1)).exec()
+                // But those that the service manager has passed, whose variables it finds, too.
+                if let Err(error) = keep_inherited_sockets(true) {
+                    return error;
+                }
+                let error = Command::new(program).args(std::env::args_os().skip(1)).exec();
+                // Programs that this one starts from now on do not get them.
+                keep_inherited_sockets(false).err().unwrap_or(error)
             }))),
             data_plane: Some(DataPlaneProgram {
                 // As it is now, even if the file is exchanged meanwhile.
@@ -259,7 +267,6 @@ const DESCRIPTORS_MIN: u64 = 42;
 const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
 
 /// The start of all randomness, from the system.
-/// A seed of the system's randomness.
 ///
 /// # Errors
 ///

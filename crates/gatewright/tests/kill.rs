@@ -102,8 +102,8 @@ impl Process {
         let containers = self.found(runtime, base, 3);
         let instances = containers.iter().flat_map(|place| self.found(runtime, place, 4));
         let names = instances.map(|uri| uri.rsplit('/').next().unwrap().to_owned());
-        // What a device says of itself is no reading.
-        names.filter(|name| !name.ends_with("-about")).collect()
+        // What a device says of itself, and alarms, are no readings.
+        names.filter(|name| !name.ends_with("-about") && !name.starts_with("disk-slow-")).collect()
     }
 
     /// Letters that wait for the CSE above.

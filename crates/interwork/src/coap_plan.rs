@@ -11,7 +11,7 @@ mod octets;
 
 use crate::device::Device;
 use crate::instance::{Instances, ReportArrival, ReportIdentity};
-use crate::plan::{PlanPiece, PrimitivePlan, ReportPlan};
+use crate::plan::{PrimitivePlan, ReportPlan};
 use crate::plan::{code, flags, float, meaning, push_code, push_flags, sfloat, time};
 use crate::template::{push_decimal, push_number, push_time};
 use content::{ContentPiece, pieces};
@@ -59,8 +59,8 @@ pub struct CoapPlan {
     fixed: Vec<(usize, Vec<u8>)>,
     /// Epoch in the names of reports without a time.
     epoch: u64,
-    /// Where a report has its time, if the device reports one.
-    time_at: Option<usize>,
+    /// Where a report has the times of its observations, if the device reports any.
+    times: Vec<usize>,
     /// The time of the report before the first planned one; 0 for none.
     last_time: u64,
     /// The request of each object.
@@ -91,12 +91,8 @@ impl CoapPlan {
         let request = |primitive| RequestPlan::new(primitive, device, serialisation, &moved);
         let requests: Vec<_> = primitives.iter().map(request).collect::<Option<_>>()?;
         let (length, fixed, epoch) = (expected.len(), runs(expected, fixed), device.epoch());
-        let mut times = primitives.iter().flat_map(|it| &it.content).filter_map(|it| match it {
-            PlanPiece::AbsoluteTime(at) => Some(*at),
-            _ => None,
-        });
-        let time_at = times.next();
-        let plan = Self { serialisation, length, fixed, epoch, time_at, last_time: 0, requests };
+        let times = primitives.iter().filter_map(|it| it.time).collect();
+        let plan = Self { serialisation, length, fixed, epoch, times, last_time: 0, requests };
         plan.is_within_bounds().then_some(plan)
     }
 
@@ -138,11 +134,11 @@ impl CoapPlan {
         self.requests.iter().all(fits)
     }
 
-    /// The identity of a report by the device's own time, if it reports one
+    /// The identity of a report by the first of its times that is one since 1970
     /// ([`DeviceAssociation::read`](crate::DeviceAssociation::read)). A report whose time is that of
     /// the one before has none.
     pub fn identity(&self, report: &[u8]) -> Option<ReportIdentity> {
-        let time = time(report, self.time_at?)?.to_unix()?;
+        let time = self.times.iter().find_map(|at| time(report, *at)?.to_unix())?;
         Some(ReportIdentity::timed(time, report.get(MEASURED_AT..)?))
     }
 

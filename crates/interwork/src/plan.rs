@@ -63,6 +63,8 @@ pub struct ReportPlan {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct PrimitivePlan {
     pub(crate) handle: Handle,
+    /// Offset of the device's calendar time, if the observation has one.
+    pub(crate) time: Option<usize>,
     /// Everything before its content.
     head: [PlanPiece; 3],
     /// Its content; a brace behind it ends the primitive.
@@ -445,7 +447,7 @@ fn primitive(
     }
     text.push_str("}}}");
     pieces.push(PlanPiece::Text(text));
-    Some(PrimitivePlan { handle, head, content: pieces })
+    Some(PrimitivePlan { handle, time: gaps.time, head, content: pieces })
 }
 
 /// Appends the text so far, and a gap behind it.

@@ -7,6 +7,7 @@ use gatewright_health::data::{DataApdu, DataMessage, EventReport};
 use gatewright_health::manager::{RecordId, ReportRecord};
 use gatewright_health::report::{FixedObservation, encode_scan};
 use gatewright_health::specialisation::{self, ACTIVITY, DISPENSER, OXIMETER};
+use gatewright_interwork::mapping::ValueSource;
 use gatewright_interwork::plan::Confirmation;
 use gatewright_interwork::{
     CoapPlan, CoapWriter, Device, DeviceAssociation, Mapping, ReportArrival, ReportPlan,
@@ -16,6 +17,8 @@ use gatewright_onem2m::coap::primitive::read_request;
 use gatewright_onem2m::{Request, Serialisation, Timestamp};
 use gatewright_wire::coap::{Code, Message, MessageType};
 use proptest::prelude::*;
+use serde_json::Value;
+use std::iter;
 use std::sync::Arc;
 
 const DEVICE: SystemId = SystemId([0, 0x22, 0x09, 0x22, 0x5C, 0xFE, 0x4D, 0x32]);
@@ -44,13 +47,22 @@ fn moved(request: Request) -> Request {
 
 /// The general way: an association whose first report this is.
 fn general(configuration: &Configuration, arrival: ReportArrival, octets: &[u8]) -> Vec<Request> {
-    let (mapping, device) = (Mapping::default(), device(configuration));
+    general_by(&Mapping::default(), configuration, arrival, octets)
+}
+
+fn general_by(
+    mapping: &Mapping,
+    configuration: &Configuration,
+    arrival: ReportArrival,
+    octets: &[u8],
+) -> Vec<Request> {
+    let device = Device::new(mapping, "cse-mn", DEVICE, 7, configuration);
     let mut association = DeviceAssociation::new(device, Arc::new(configuration.clone()));
     let ReportArrival { report: number, received } = arrival;
     let apdu = octets.to_vec();
     let record = ReportRecord { id: RecordId(1), number, confirmed: false, apdu };
     let mut all = Vec::new();
-    let read = association.read(&mapping, &record, received, |instance| {
+    let read = association.read(mapping, &record, received, |instance| {
         all.push(moved(instance.request()));
     });
     if read.is_ok() { all } else { Vec::new() }
@@ -88,12 +100,28 @@ fn planned(plan: &CoapPlan, arrival: ReportArrival, octets: &[u8]) -> Option<Vec
 
 /// Content is compared as a value: CBOR says nothing of the order of members.
 fn same(one: &[Request], other: &[Request]) -> bool {
-    let value = |it: &Request| -> serde_json::Value {
-        serde_json::from_str(it.content.as_deref().unwrap()).unwrap()
+    let value = |it: &Request| -> Value {
+        let mut value = serde_json::from_str(it.content.as_deref().unwrap()).unwrap();
+        nearest_numbers(&mut value);
+        value
     };
     let bare = |it: &Request| Request { content: None, ..it.clone() };
     one.len() == other.len()
         && one.iter().zip(other).all(|(a, b)| bare(a) == bare(b) && value(a) == value(b))
+}
+
+/// Rounds numbers to fifteen digits: `serde_json` reads a decimal text of many digits as one of the
+/// two numbers next to it, and CBOR has the nearest one.
+fn nearest_numbers(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            let rounded = format!("{:.14e}", number.as_f64().unwrap());
+            *value = Value::String(rounded);
+        }
+        Value::Array(all) => all.iter_mut().for_each(nearest_numbers),
+        Value::Object(all) => all.values_mut().for_each(nearest_numbers),
+        _ => {}
+    }
 }
 
 fn width(configuration: &Configuration, handle: Handle) -> usize {
@@ -115,6 +143,39 @@ fn layouts() -> Vec<(Configuration, Vec<Handle>)> {
         }
     }
     all
+}
+
+/// A report of several objects is identified by the first of its times that is one since 1970,
+/// whether or not the readings show it.
+#[test]
+fn reports_are_identified_by_their_first_time_since_1970() {
+    let before = [0x10, 0x26, 0x11, 0x24, 0x12, 0, 0, 0];
+    let arrival = ReportArrival { report: 3, received: Timestamp::from_micros(1) };
+    let configuration = DISPENSER.configuration().unwrap();
+    let handles: Vec<_> = DISPENSER.metrics.iter().map(|metric| metric.handle).collect();
+    let reported = |first: [u8; 8]| {
+        let times = [first].into_iter().chain(iter::repeat(NOON));
+        let value = |(handle, time): (&Handle, [u8; 8])| {
+            let width = width(&configuration, *handle);
+            [&vec![0; width - time.len()][..], &time].concat()
+        };
+        let values: Vec<_> = handles.iter().zip(times).map(value).collect();
+        report(&handles, &values)
+    };
+    let mut hidden = Mapping::default();
+    hidden.fields.retain(|field| field.source != ValueSource::DeviceTime);
+    for (mapping, first) in [(Mapping::default(), before), (hidden.clone(), before), (hidden, NOON)]
+    {
+        let device = Device::new(&mapping, "cse-mn", DEVICE, 7, &configuration);
+        let octets = reported(first);
+        let plan = ReportPlan::of_report(&mapping, &device, &configuration, &octets, "4").unwrap();
+        let plan = CoapPlan::new(&plan, &device, Serialisation::Json, moved).unwrap();
+        let plan = CoapPlan::of(&plan.octets()).unwrap();
+        let all = planned(&plan, arrival, &octets).unwrap();
+        assert!(all[0].id.starts_with("002209225cfe4d32-1795521600"), "{}", all[0].id);
+        let expected = general_by(&mapping, &configuration, arrival, &octets);
+        assert!(same(&all, &expected), "{all:?} {expected:?}");
+    }
 }
 
 /// Values of ISO/IEEE 11073-10404's examples: 98 % and 72 per minute.

@@ -118,9 +118,11 @@ fn known_time() {
     let relays = [RelayKind::TranslateUdp, RelayKind::Spin];
     let result = measure(&experiment(&relays, "[centre]\noctets = 200\nrate = 300\n"));
     let least = |relay| result.centre(relay).unwrap().processing.unwrap().min;
-    let found = least(RelayKind::Spin) - least(RelayKind::TranslateUdp);
-    // The relay computes for 100 µs; of 60 probes at least one is not disturbed for long.
-    assert!((99.0..200.0).contains(&found), "{found} µs");
+    let (with, without) = (least(RelayKind::Spin), least(RelayKind::TranslateUdp));
+    // The relay computes for 100 µs on top of a translation; of 60 probes at least one is not
+    // disturbed for long. That one of the translations may be, by a few microseconds.
+    assert!(with >= 100.0, "{with} µs");
+    assert!((80.0..200.0).contains(&(with - without)), "{with} µs, {without} µs");
 }
 
 fn shaped_link() {

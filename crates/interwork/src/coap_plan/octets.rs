@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! version, serialisation (0 JSON, 1 CBOR), epoch (eight octets), time before (eight octets)
-//! place of the time in a report, or 65535; length of a report
+//! number of times in a report, and for each its place; length of a report
 //! number of the parts that each report has, and for each:
 //!   place, length and octets
 //! number of requests, and for each:
@@ -18,7 +18,7 @@ use crate::plan::{CodePlace, FlagCount, OBJECTS_MAX, REPORT_MAX};
 use gatewright_onem2m::Serialisation;
 
 /// Version of this form.
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 
 /// Kinds of pieces.
 const OCTETS: u16 = 0;
@@ -36,8 +36,6 @@ const BITS32: u16 = 11;
 const PERIOD: u16 = 12;
 /// Parts that each report has, at the most: before, between and behind the gaps.
 const PARTS_MAX: usize = 64;
-/// The place of a time that no report has.
-const NOWHERE: usize = 65_535;
 
 impl CoapPlan {
     /// The plan as octets.
@@ -47,7 +45,8 @@ impl CoapPlan {
         put(&mut octets, usize::from(self.serialisation == Serialisation::Cbor));
         octets.extend_from_slice(&self.epoch.to_be_bytes());
         octets.extend_from_slice(&self.last_time.to_be_bytes());
-        put(&mut octets, self.time_at.unwrap_or(NOWHERE));
+        put(&mut octets, self.times.len());
+        self.times.iter().for_each(|at| put(&mut octets, *at));
         put(&mut octets, self.length);
         put(&mut octets, self.fixed.len());
         for (at, part) in &self.fixed {
@@ -81,7 +80,8 @@ impl CoapPlan {
             _ => return None,
         };
         let (epoch, last_time) = (rest.long()?, rest.long()?);
-        let time_at = Some(rest.number()?).filter(|at| *at != NOWHERE);
+        let count = rest.number().filter(|it| *it <= OBJECTS_MAX)?;
+        let times = (0..count).map(|_| rest.number()).collect::<Option<_>>()?;
         let length = rest.number().filter(|it| *it <= REPORT_MAX)?;
         let parts = rest.number().filter(|it| *it <= PARTS_MAX)?;
         let mut fixed = Vec::with_capacity(parts);
@@ -93,7 +93,7 @@ impl CoapPlan {
         for _ in 0..count {
             requests.push(rest.request(length)?);
         }
-        let plan = Self { serialisation, length, fixed, epoch, time_at, last_time, requests };
+        let plan = Self { serialisation, length, fixed, epoch, times, last_time, requests };
         (rest.0.is_empty() && plan.is_within_bounds()).then_some(plan)
     }
 }

@@ -111,9 +111,23 @@ fn a_small_experiment_is_run_compared_and_promised() {
     assert_eq!(same.code, 0, "{}", same.err);
     let same = same.json();
     assert_eq!(same["conditions"].as_array().unwrap().len(), conditions.len());
-    assert!(same["conditions"].as_array().unwrap().iter().all(|it| {
-        it["difference"]["verdict"] == "noise" && it["difference"]["relative"] == 0.0
-    }));
+    for it in same["conditions"].as_array().unwrap() {
+        let is_steady = it["steady"] == serde_json::json!([true, true]);
+        let verdict = if is_steady { "noise" } else { "unsteady" };
+        assert_eq!(it["difference"]["verdict"], verdict, "{it}");
+        assert_eq!(it["difference"]["relative"], 0.0, "{it}");
+    }
+
+    let mut changed = result.clone();
+    for (at, steady) in [(0, true), (1, false)] {
+        changed["conditions"][at]["steady"] = steady.into();
+    }
+    let changed_json = folder.path("changed.json");
+    fs::write(&changed_json, changed.to_string()).unwrap();
+    let compared = gatewright(&["lab", "compare", &changed_json, &changed_json]);
+    let lines: Vec<&str> = compared.out.lines().skip(2).collect();
+    assert!(lines[0].ends_with(": noise"), "{}", compared.out);
+    assert!(lines[1].ends_with(": unsteady in A and B, not judged"), "{}", compared.out);
 
     let flow = ["--rate", "50", "--octets", "400", "--within-ms", "1000", "--json"];
     let promise = gatewright(&[&["lab", "promise", &json], &flow[..]].concat());

@@ -15,7 +15,7 @@ pub struct LabComparison {
     pub conditions: Vec<ComparedCondition>,
     /// Conditions that only one of them has, or that have no node delay.
     pub unmatched: usize,
-    /// Level of each interval, so that all together hold with 95 %.
+    /// Level of each interval, so that those of all judged conditions together hold with 95 %.
     pub level: f64,
 }
 
@@ -30,9 +30,9 @@ pub struct ComparedCondition {
     pub rate: u32,
     /// Share of the relay's processor that another process took, in percent.
     pub load_pct: u8,
-    /// Median node delay in each run, in microseconds.
-    pub medians_us: [f64; 2],
-    /// How they differ.
+    /// Whether it was steady in each run; it is judged only if it was in both.
+    pub steady: [bool; 2],
+    /// How the repetitions' median node delays differ; delays are in microseconds.
     pub difference: DelayDifference,
 }
 
@@ -50,16 +50,21 @@ pub fn compare(first: &LabRun, second: &LabRun) -> LabComparison {
         })
         .collect();
     // Bonferroni: with many comparisons, each must be surer.
-    let level = 1.0 - 0.05 / real(pairs.len().max(1));
+    let judged = pairs.iter().filter(|(one, other)| one.steady && other.steady).count();
+    let level = 1.0 - 0.05 / real(judged.max(1));
     let mut random = Random::new(first.experiment.seed);
     let compared = pairs.iter().filter_map(|(one, other)| {
-        let difference = difference(&one.medians, &other.medians, level, LEAST, &mut random)?;
+        let mut difference = difference(&one.medians, &other.medians, level, LEAST, &mut random)?;
+        let steady = [one.steady, other.steady];
+        if difference.verdict != Verdict::Unknown && steady.contains(&false) {
+            difference.verdict = Verdict::Unsteady;
+        }
         Some(ComparedCondition {
             relay: one.relay,
             octets: one.octets,
             rate: one.rate,
             load_pct: one.load_pct,
-            medians_us: [one.node?.p50, other.node?.p50],
+            steady,
             difference,
         })
     });

@@ -197,6 +197,23 @@ fn only_what_is_beyond_noise_is_a_difference() {
     }
 }
 
+/// Repetitions of which one took a hundred times as long, as on a busy machine.
+#[test]
+fn a_relative_difference_and_its_interval_are_above_minus_100_percent() {
+    let (one, other) = ([2573.7, 1872.6, 413_233.7], [224_221.2, 3992.9, 5023.9]);
+    for (first, second) in [(one, other), (other, one)] {
+        let found = difference(&first, &second, 0.999, 0.02, &mut Random::new(1)).unwrap();
+        let interval = found.interval.unwrap();
+        assert!(interval.low > -1.0 && interval.contains(found.relative), "{found:?}");
+        // The cube roots of the products.
+        let [shown_first, shown_second] = found.delays;
+        assert!(is_near(shown_first, first.iter().product::<f64>().cbrt(), 1e-9), "{found:?}");
+        assert!(is_near(shown_second, second.iter().product::<f64>().cbrt(), 1e-9), "{found:?}");
+        assert!(is_near(1.0 + found.relative, shown_second / shown_first, 1e-9), "{found:?}");
+    }
+    assert_eq!(difference(&[1.0, 0.0, 1.0], &one, 0.95, 0.02, &mut Random::new(1)), None);
+}
+
 #[test]
 fn two_repetitions_are_not_judged() {
     let judged = difference(&[1.0, 1.0], &[9.0, 9.0], 0.95, 0.02, &mut Random::new(1)).unwrap();

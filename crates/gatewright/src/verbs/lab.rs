@@ -25,7 +25,7 @@ use std::path::Path;
 pub(super) const JSON: &str = "run: {title, files: {html, json, csv}, seconds, probes, conditions, left_out, warnings}, with --agents {title, files, seconds, machines, packets, findings}, and \
      the file json has everything; plan: {relays, left_out: [{what, why}], conditions, \
      repetitions, probes, seconds, seconds_max, namespaces}; compare: {machines, conditions: \
-     [{relay, octets, rate, load_pct, medians_us, difference: {relative, interval, verdict}}], \
+     [{relay, octets, rate, load_pct, steady, difference: {delays, relative, interval, verdict}}], \
      unmatched, level}; promise: [{relay, flows, load, delay_us, next_us, error_pct, model: {fixed_ns, octet_ps, variation_pct, spread_pct}}]; balance: {nodes, links, offered, \
      seed, policies: [{policy, flows, violations_pct, packets, busiest_pct, refused}]}; mesh: {seed, nodes, links, \
      events, seconds, figures: [{name, value}], violations}; stamp send: {sent, reflected, repeated, foreign, stateful, \

@@ -17,14 +17,18 @@ pub enum Verdict {
     Noise,
     /// There are too few repetitions to judge.
     Unknown,
+    /// The repetitions of a run vary too much to judge.
+    Unsteady,
 }
 
 /// Difference of a delay between two runs.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub struct DelayDifference {
-    /// The second run's delay, divided by the first's, less 1.
+    /// Geometric mean of the repetitions' delays in each run.
+    pub delays: [f64; 2],
+    /// The second of these divided by the first, less 1.
     pub relative: f64,
-    /// Interval of it; none if a run has too few repetitions.
+    /// Interval of it, above -1; none if a run has too few repetitions.
     pub interval: Option<ConfidenceInterval>,
     /// What follows.
     pub verdict: Verdict,
@@ -37,8 +41,9 @@ const RESAMPLES: usize = 2000;
 /// Compares the repetitions' delays of two runs at `level`, which the caller has corrected for the
 /// number of comparisons. A difference below `least` (0.02) is none, however certain.
 ///
-/// The interval is a bootstrap of both means, widened by √(n/(n−1)), as few repetitions
-/// underestimate their spread.
+/// The interval is a bootstrap of the difference of both mean logarithms, widened by √(n/(n−1)), as
+/// few repetitions underestimate their spread. `None` if a run has no repetition, or a delay that is
+/// not above zero.
 pub fn difference(
     first: &[f64],
     second: &[f64],
@@ -46,14 +51,19 @@ pub fn difference(
     least: f64,
     random: &mut Random,
 ) -> Option<DelayDifference> {
-    let (one, other) = (mean(first)?, mean(second)?);
-    if one <= 0.0 {
-        return None;
-    }
-    let relative = other / one - 1.0;
+    let (first, second) = (logarithms(first)?, logarithms(second)?);
+    let (one, other) = (mean(&first)?, mean(&second)?);
+    let delays = [one.exp(), other.exp()];
+    let ratio = other - one;
+    let relative = ratio.exp_m1();
     let fewest = first.len().min(second.len());
     if fewest < REPEATS_MIN {
-        return Some(DelayDifference { relative, interval: None, verdict: Verdict::Unknown });
+        return Some(DelayDifference {
+            delays,
+            relative,
+            interval: None,
+            verdict: Verdict::Unknown,
+        });
     }
     let mut resampled = |values: &[f64]| {
         let bound = u64::try_from(values.len()).unwrap_or(1);
@@ -62,8 +72,8 @@ pub fn difference(
     };
     let wider = (real(fewest) / real(fewest - 1)).sqrt();
     let estimate = |_| {
-        let estimate = resampled(second)? / resampled(first)? - 1.0;
-        Some(relative + (estimate - relative) * wider)
+        let estimate = resampled(&second)? - resampled(&first)?;
+        Some((ratio + (estimate - ratio) * wider).exp_m1())
     };
     let estimates: Vec<f64> = (0..RESAMPLES).filter_map(estimate).collect();
     let interval = ConfidenceInterval::of(&estimates, level)?;
@@ -72,5 +82,10 @@ pub fn difference(
         _ if relative < 0.0 => Verdict::Faster,
         _ => Verdict::Slower,
     };
-    Some(DelayDifference { relative, interval: Some(interval), verdict })
+    Some(DelayDifference { delays, relative, interval: Some(interval), verdict })
+}
+
+/// Natural logarithms; `None` unless all values are finite and above zero.
+fn logarithms(values: &[f64]) -> Option<Vec<f64>> {
+    values.iter().map(|value| (*value > 0.0 && value.is_finite()).then(|| value.ln())).collect()
 }

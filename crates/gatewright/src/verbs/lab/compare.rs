@@ -8,8 +8,10 @@ use std::fmt::Write;
 
 /// Compares two runs: two machines, two versions, two kernels; says what is beyond noise.
 ///
-/// A difference is beyond noise if its interval, at a level for all conditions together, leaves out
-/// zero, and if it is above 2 %. Ends with 1 if a condition of B is slower.
+/// Compared are the geometric means of the repetitions' median node delays. A difference is beyond
+/// noise if its interval, at a level for all judged conditions together, leaves out zero, and if it
+/// is above 2 %. A condition that was unsteady in either run is not judged. Ends with 1 if a
+/// condition of B is slower.
 #[derive(Debug, clap::Args)]
 pub(super) struct Compare {
     /// The results (JSON) of the first run.
@@ -32,8 +34,8 @@ fn text(comparison: &LabComparison) -> String {
     let [a, b] = &comparison.machines;
     let mut text = format!("A: {a}\nB: {b}\n");
     for it in &comparison.conditions {
-        let ComparedCondition { relay, octets, rate, load_pct, medians_us: [one, other], .. } = it;
-        let difference = it.difference;
+        let ComparedCondition { relay, octets, rate, load_pct, steady, difference } = it;
+        let [one, other] = difference.delays;
         let interval = difference.interval.map_or_else(String::new, |it| {
             format!(" ({:+.1} to {:+.1} %)", it.low * 100.0, it.high * 100.0)
         });
@@ -42,6 +44,11 @@ fn text(comparison: &LabComparison) -> String {
             Verdict::Slower => "SLOWER",
             Verdict::Noise => "noise",
             Verdict::Unknown => "too few repetitions",
+            Verdict::Unsteady => match steady {
+                [false, false] => "unsteady in A and B, not judged",
+                [false, true] => "unsteady in A, not judged",
+                _ => "unsteady in B, not judged",
+            },
         };
         // Writing to a string cannot fail.
         let _ = writeln!(
@@ -58,7 +65,7 @@ fn text(comparison: &LabComparison) -> String {
         comparison.count(Verdict::Faster),
         comparison.count(Verdict::Slower),
         comparison.count(Verdict::Noise),
-        comparison.count(Verdict::Unknown),
+        comparison.count(Verdict::Unknown) + comparison.count(Verdict::Unsteady),
         comparison.unmatched
     );
     text

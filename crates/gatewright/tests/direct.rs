@@ -254,18 +254,19 @@ fn confirmed_reports() {
         let world = World::new(kind, "process", "cbor", [LAN[lan], WAN[wan]]);
         let above = world.start(&world.south, "cse");
         let gateway = world.start(&world.middle, "gateway");
+        // While an IPv6 address is checked for duplicates, no Linux neighbour answers it.
+        let address = WAN[wan].address(1);
+        let ping = || world.south.command("ping").args(["-c", "1", "-W", "1", &address]).output();
+        assert!(wait_until(WITHIN, || ping().unwrap().status.success()), "{address}");
         let devices = world.simulated(kind, 20, &[]);
         let shown = || format!("{:?} {}", world.status("gateway"), world.said("gateway"));
         assert!(wait_until(WITHIN, || world.forwarded("answered") >= 60), "{}", shown());
-        assert_eq!(
-            (world.forwarded("refused"), world.forwarded("rejected")),
-            (0, 0),
-            "{}",
-            shown()
-        );
+        assert_eq!(world.forwarded("refused"), 0, "{}", shown());
         assert!(world.readings() >= 60, "{}", shown());
+        // A device keeps what is rejected; a slow CSE may have caused that, too.
+        let rejected = world.forwarded("rejected");
         above.kill();
-        assert!(wait_until(WITHIN, || world.forwarded("rejected") >= 1), "{}", shown());
+        assert!(wait_until(WITHIN, || world.forwarded("rejected") > rejected), "{}", shown());
         assert!(world.forwarded("sent_again") >= 1, "{}", shown());
         devices.kill();
         gateway.terminate().unwrap();

@@ -118,6 +118,19 @@ impl ServiceError {
     }
 }
 
+/// Keys of `config` whose certificates and keys a start would refuse, each as `[cse.tls] key`, and the
+/// cause; the files are loaded as by a start, and nothing is connected.
+pub fn unusable_files(config: &Config) -> Vec<(String, String)> {
+    let cse = config.cse.as_ref().and_then(|cse| cse.tls.as_ref()).map(cse_tls);
+    let devices = config.devices.as_ref().and_then(|it| it.tls.as_ref()).map(devices_tls);
+    let tables = [("[cse.tls]", cse), ("[devices.tls]", devices)].into_iter();
+    let faults = tables.flat_map(|(table, tls)| {
+        let faults = tls.map(|tls| tls.faults()).unwrap_or_default().into_iter();
+        faults.map(move |(key, error)| (format!("{table} {key}"), error.to_string()))
+    });
+    faults.collect()
+}
+
 /// The running CSE of a description and its device listener.
 #[derive(Debug)]
 pub struct Services {

@@ -7,9 +7,11 @@
 //! carries the certificate's identity ([`Request::sponsor`]).
 
 mod der;
+mod faults;
 mod ocsp;
 mod validity;
 
+pub use faults::FileFault;
 pub use ocsp::StapleError;
 
 use crate::keyring::Keyring;
@@ -75,6 +77,9 @@ pub enum TlsError {
     /// There is no certificate in the file.
     #[error("{} holds no certificate", .0.display())]
     Empty(PathBuf),
+    /// There is no private key in the file.
+    #[error("{} holds no private key (PEM)", .0.display())]
+    NoKey(PathBuf),
     /// There is no list of revoked certificates in the file.
     #[error("{} holds no list of revoked certificates (X509 CRL)", .0.display())]
     NoList(PathBuf),
@@ -303,7 +308,10 @@ fn store(authorities: &Path) -> Result<RootCertStore, TlsError> {
 }
 
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    let refuse = |source| TlsError::File { path: path.to_owned(), source };
+    let refuse = |source| match source {
+        pem::Error::NoItemsFound => TlsError::NoKey(path.to_owned()),
+        source => TlsError::File { path: path.to_owned(), source },
+    };
     PrivateKeyDer::from_pem_slice(&read_pem(path)?).map_err(refuse)
 }
 

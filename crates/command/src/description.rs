@@ -6,7 +6,7 @@ use gatewright_config::{Config, codes, parse, place_of};
 use gatewright_diagnostic::{Diagnostic, Severity, SourceId, SourceRange, Sources, has_errors};
 use gatewright_gateway::{
     Change, NOT_IN_THIS_PROGRAM, beside, credentials_folder, further_files, open_text, read_text,
-    unreadable_captures, without_table,
+    unreadable_captures, unusable_mesh_files, without_table,
 };
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -76,6 +76,21 @@ impl Description {
         let credentials = credentials_folder();
         let config = config.map(|config| config.with_files_in(&folder, credentials.as_deref()));
         Ok(Self { sources, config, findings })
+    }
+}
+
+impl Description {
+    /// Adds findings about the files of certificates, keys and secrets that it names: each is loaded as
+    /// by a start, and nothing is connected.
+    pub fn check_files(&mut self, program: &CommandLine) {
+        let Some(config) = &self.config else { return };
+        let source = self.sources.get(SourceId::default());
+        let mut found = unusable_mesh_files(config, source);
+        found.extend((program.files)(config, source));
+        if has_errors(&found) {
+            self.config = None;
+        }
+        self.findings.extend(found);
     }
 }
 

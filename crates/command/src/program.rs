@@ -4,7 +4,7 @@ use crate::{exit, exit::Exit, exit::Failure, face::Face, lines, signals};
 use anyhow::Result;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use gatewright_config::Config;
-use gatewright_diagnostic::{Code, Diagnostic, Sources};
+use gatewright_diagnostic::{Code, Diagnostic, Source, Sources};
 use gatewright_gateway::{Assembly, ServedPart, doctor::SystemCheck};
 use std::{fmt, process::ExitCode, sync::Arc};
 
@@ -25,6 +25,8 @@ pub struct CommandLine {
     pub web: Option<fn() -> Arc<dyn ServedPart>>,
     /// Checks gateway programs, if the program has a compiler.
     pub programs: Option<CheckPrograms>,
+    /// Findings about the files that a description names and components of its gateway cannot load.
+    pub files: fn(&Config, &Source) -> Vec<Diagnostic>,
     /// Further checks of the machine for a description.
     pub checks: fn(&Config) -> Vec<SystemCheck>,
     /// Codes of findings, beside those of descriptions.

@@ -373,6 +373,18 @@ codes! {
     that for devices that are associated at [devices] `stack`, and whose delivery is `direct`. Readings of \
     all others go to `url`, which may itself be a coap:// address."
 
+    UNUSABLE_FILE 194 "a file that the description names cannot be used"
+    "`gatewright check` loads the certificates, keys, lists of revoked certificates and OCSP responses, \
+    the files of the mesh's keys and members, of the web's tokens and of programs' parameters as a start \
+    does, and connects nothing. A file that is missing, that this user cannot read or that holds something else \
+    is refused here as it is there:\n\n    \
+    [cse.tls]\n    certificate = \"cse.pem\"    # a certificate (PEM), and those between it and its authority\n    \
+    key = \"cse.key\"            # its private key (PEM)\n    \
+    authorities = \"ca.pem\"     # the certificates of the authorities (PEM)\n\n\
+    There is no check without the files: for another machine's description, files of the same kind at \
+    the same places do. `credential:NAME` is handed over by the service manager; outside the service a \
+    missing one is a warning."
+
     COAP_IN_CLEAR 191 "readings travel in the clear"
     "The CSE above is reached over TLS by its `url`, but the data plane sends readings to its `coap` address \
     without any protection, as this version has no DTLS. On a network that others can read or write, \

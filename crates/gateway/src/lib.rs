@@ -30,6 +30,7 @@ mod links;
 mod listener;
 mod messages;
 pub mod metrics;
+mod named_files;
 mod recorder;
 mod reload;
 mod report_forwarder;
@@ -62,6 +63,7 @@ pub use messages::{
     ConversationAnswer, ConversationStepAnswer, MessageCounting, MessageCounts, MessageRecord,
     MessageRecords, MessageTraceRequest, PeerAction,
 };
+pub use named_files::{unusable_file, unusable_file_at, unusable_mesh_files};
 pub use reload::ReloadError;
 pub use tcp_proxy::{ConnectionTarget, TcpProxy, TcpProxyCounters, TcpProxySetup};
 pub use texts::{beside, open_text, read_file, read_text};

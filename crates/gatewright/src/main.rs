@@ -7,8 +7,9 @@ mod verbs;
 
 use gatewright_bindings::services;
 use gatewright_command::CommandLine;
-use gatewright_diagnostic::Code;
-use gatewright_gateway::Assembly;
+use gatewright_config::Config;
+use gatewright_diagnostic::{Code, Diagnostic, Source};
+use gatewright_gateway::{Assembly, unusable_file_at};
 use gatewright_web::WebPart;
 use std::{process::ExitCode, sync::Arc};
 use verbs::Verb;
@@ -25,9 +26,18 @@ static PROGRAM: CommandLine = CommandLine {
     },
     web: Some(|| Arc::new(WebPart::default())),
     programs: Some(gatewright_programs::findings),
+    files: unusable_files,
     checks: verbs::web::checks,
     codes: CODES,
 };
+
+/// Findings about the files that the components of this program load.
+fn unusable_files(config: &Config, source: &Source) -> Vec<Diagnostic> {
+    let keys = services::unusable_files(config).into_iter();
+    let keys = keys.chain(gatewright_web::unusable_files(config));
+    let found = keys.map(|(key, why)| unusable_file_at(source, &key, &why));
+    found.chain(gatewright_programs::unusable_files(config, source)).collect()
+}
 
 /// Codes of findings in diagrams and gateway programs.
 static CODES: &[&[&Code]] = &[

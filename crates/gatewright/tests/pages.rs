@@ -186,7 +186,16 @@ fn every_description_of_the_manual_is_checked() {
                 LEFT_OUT.iter().find(is_this).map_or((&[][..], ""), |it| (it.2, it.3));
             used.extend(LEFT_OUT.iter().position(|it| is_this(&it)));
             let said = check(&format!("{}{block}\n{behind}", before.concat()));
-            assert_eq!(said.code, 0, "{name}: {first}\n{}{}", said.out, said.err);
+            // The manual's certificates and keys are on no machine.
+            let found: Vec<_> =
+                said.err.lines().filter(|line| line.starts_with("error[")).collect();
+            let is_right = found.iter().all(|line| line.starts_with("error[GW0194]"));
+            assert!(
+                is_right && (said.code == 0 || !found.is_empty()),
+                "{name}: {first}\n{}{}",
+                said.out,
+                said.err
+            );
             count += 1;
         }
     }

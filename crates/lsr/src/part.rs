@@ -44,6 +44,15 @@ impl MeshPart {
         Ok(this)
     }
 
+    /// Loads the files of keys and members that `mesh` names, as a start does, and connects nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`MeshError`] names the key and the file that a start would refuse.
+    pub fn check_files(mesh: &Mesh) -> Result<(), MeshError> {
+        trust(mesh).map(drop)
+    }
+
     /// The node's state.
     ///
     /// # Errors

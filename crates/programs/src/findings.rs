@@ -2,8 +2,8 @@
 
 use crate::{ProgramSettings, import, post, stack_findings, strangers};
 use gatewright_config::{AttachMessages, Config, codes};
-use gatewright_diagnostic::{Diagnostic, Sources};
-use gatewright_gateway::{beside, read_file};
+use gatewright_diagnostic::{Diagnostic, Source, Sources};
+use gatewright_gateway::{beside, read_file, unusable_file};
 use gatewright_lang::ir::Program;
 use std::path::Path;
 
@@ -48,6 +48,21 @@ pub fn findings(path: &str, config: &Config, sources: &mut Sources) -> Vec<Diagn
     }
     findings.extend(strays(config, &programs));
     findings
+}
+
+/// Findings about the files of parameters that the programs of `config` name in `source` and that a
+/// start cannot read.
+pub fn unusable_files(config: &Config, source: &Source) -> Vec<Diagnostic> {
+    let of_program = |program: &gatewright_config::Program| {
+        let settings = ProgramSettings::of(program);
+        let unreadable = settings.unreadable().into_iter();
+        let found = unreadable.map(|(name, why)| {
+            let span = program.place_of(&["set_file"], name);
+            unusable_file(source, span, &format!("[[program]] set_file {name}"), &why)
+        });
+        found.collect::<Vec<_>>()
+    };
+    config.programs.iter().flat_map(of_program).collect()
 }
 
 /// Findings about attachments to unknown programs or handlers.

@@ -14,7 +14,7 @@ mod settings;
 mod stack_network;
 
 pub use error::ProgramError;
-pub use findings::findings;
+pub use findings::{findings, unusable_files};
 pub use programs::{component, import, post, strangers};
 pub use settings::ProgramSettings;
 pub use stack_network::{StackDatagrams, StackNetwork, StackPoller, stack_findings};

@@ -75,6 +75,16 @@ impl ProgramSettings {
         found.extend(program.parameters_are_set().err().map(|error| (None, error.to_string())));
         found
     }
+
+    /// Files of parameters that cannot be read, each with its parameter's name, and the cause.
+    pub fn unreadable(&self) -> Vec<(&str, String)> {
+        let mut found = Vec::new();
+        for (name, file) in &self.files {
+            let error = read(file).err().map(|error| format!("{file}: {error}"));
+            found.extend(error.map(|why| (name.as_str(), why)));
+        }
+        found
+    }
 }
 
 /// The content of a file, without a line end at its end.

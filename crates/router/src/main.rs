@@ -16,6 +16,7 @@ static PROGRAM: CommandLine = CommandLine {
     assembly: Assembly { services: None, programs: None, web: false },
     web: None,
     programs: None,
+    files: |_, _| Vec::new(),
     checks: |_| Vec::new(),
     codes: &[],
 };

@@ -32,4 +32,4 @@ mod stream;
 pub mod tokens;
 mod translation;
 
-pub use part::{WebError, WebPart};
+pub use part::{WebError, WebPart, unusable_files};

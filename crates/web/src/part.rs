@@ -32,7 +32,7 @@ const WATCHED: &[Watched] = &[
         when: When::Grows,
         level: LogLevel::Warning,
         kind: "tokens-limited",
-        text: "an address has shown the web interface too many wrong tokens, and waits a minute",
+        text: "an address has shown the web interface too many wrong tokens, and is told to wait a minute",
     },
     Watched {
         name: TOKENS_UNREADABLE,
@@ -305,11 +305,28 @@ impl Staged for StagedWeb {
 
 /// The certificate that a description names.
 fn acceptor(web: &Web) -> Result<Option<OpenAcceptor>, TlsError> {
-    let acceptor = web.tls.as_ref().map(|WebTls { certificate, key, authorities }| {
-        let (certificate, key) = (certificate.into(), key.into());
-        OpenTls { certificate, key, authorities: authorities.as_ref().map(Into::into) }.acceptor()
+    web.tls.as_ref().map(|tls| open_tls(tls).acceptor()).transpose()
+}
+
+fn open_tls(WebTls { certificate, key, authorities }: &WebTls) -> OpenTls {
+    let (certificate, key) = (certificate.into(), key.into());
+    OpenTls { certificate, key, authorities: authorities.as_ref().map(Into::into) }
+}
+
+/// Keys of `config` whose files a start would refuse, each as `[web.tls] key`, and the cause; the files
+/// are loaded as by a start, and nothing is connected.
+pub fn unusable_files(config: &Config) -> Vec<(String, String)> {
+    let Some(web) = &config.web else { return Vec::new() };
+    let faults = web.tls.as_ref().map(|tls| open_tls(tls).faults()).unwrap_or_default();
+    let tokens = check_tokens(web).err().map(|error| {
+        let (key, why) = error.refused();
+        (key.to_owned(), why)
     });
-    acceptor.transpose()
+    let faults = faults.into_iter();
+    faults
+        .map(|(key, error)| (format!("[web.tls] {key}"), error.to_string()))
+        .chain(tokens)
+        .collect()
 }
 
 /// Checks that the file of tokens can be read. One that does not exist yet admits nobody.

@@ -15,6 +15,9 @@ pub const JSON: &str = "{ok, files: [{file, ok, gateway: {name, links, routes, a
 
 /// Checks gateway descriptions and the programs that they name, and reports all errors.
 ///
+/// Certificates, keys and other secrets are loaded from the files that it names, as by a start; nothing
+/// is connected.
+///
 /// Every finding has file, line, column, an excerpt, a code for `gatewright explain`, and help.
 /// Ends with 0 if every file can be run (warnings do not count), else with 78. For a file with
 /// `[devices]` or `[cse]` it lists the keys that `gatewright reload` cannot change.
@@ -115,7 +118,8 @@ impl Check {
     pub fn run(self, face: Face) -> Result<Exit> {
         let mut files = Vec::new();
         for file in self.files {
-            let read = Description::load(face.program(), &file)?;
+            let mut read = Description::load(face.program(), &file)?;
+            read.check_files(face.program());
             face.findings(&read.findings, &read.sources);
             files.push(Judgement {
                 file,

@@ -45,6 +45,12 @@ pub(crate) enum ArrivalKind {
 }
 
 impl Arrival {
+    /// Whether it came from this machine, where all callers share an address.
+    pub(crate) fn is_of_this_machine(&self) -> bool {
+        self.kind != ArrivalKind::Network
+            || self.peer.is_some_and(|peer| peer.to_canonical().is_loopback())
+    }
+
     /// The scheme of its pages' origin.
     const fn scheme(&self) -> &'static str {
         if self.is_secure { "https" } else { "http" }

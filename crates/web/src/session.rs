@@ -27,7 +27,8 @@ const SESSION_FOR: Duration = Duration::from_hours(12);
 /// Maximum sessions; the one that ends first gives way.
 const SESSIONS_MAX: usize = 256;
 
-/// Wrong tokens of one address in [`WRONG_FOR`]; then it is told to wait, also with a right one.
+/// Wrong tokens of one address in [`WRONG_FOR`]; then it is told to wait. From another machine, a right
+/// one waits, too; on this machine all callers share an address, and only wrong ones do.
 const WRONG_MAX: u32 = 10;
 
 /// How long a wrong token counts.
@@ -175,7 +176,7 @@ impl Authenticator {
     ///
     /// # Errors
     ///
-    /// 401 if it shows a wrong token, 429 if its address has shown too many, 503 if the file of tokens
+    /// 401 if it shows a wrong token, 429 if its address has shown too many ([`WRONG_MAX`]), 503 if the file of tokens
     /// cannot be read, 400 if it shows two.
     pub(crate) fn caller(
         &self,
@@ -211,13 +212,15 @@ impl Authenticator {
     }
 
     /// The token that a caller shows.
+    ///
+    /// Callers on this machine cannot be told apart by their address. There a right token is taken
+    /// whatever others have shown, or one of them could keep the operator out. Guesses are not held up
+    /// by that limit then, but by the 256 random bits of a token.
     fn verify(&self, arrival: &Arrival, token: &str) -> Result<KnownToken, WebRefusal> {
         let address = arrival.peer.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), network);
-        if self.is_limited(address) {
-            count(&self.counters.tokens_limited);
-            let why = "too many wrong tokens came from this address: wait a minute";
-            let refusal = WebRefusal::new(StatusCode::TOO_MANY_REQUESTS, why);
-            return Err(refusal.with(RETRY_AFTER, "60"));
+        let is_limited = self.is_limited(address);
+        if is_limited && !arrival.is_of_this_machine() {
+            return Err(self.too_many());
         }
         let hash = (token.len() <= TOKEN_MAX).then(|| TokenHash::of(token));
         if let Some(hash) = hash
@@ -225,11 +228,20 @@ impl Authenticator {
         {
             return Ok(known);
         }
+        if is_limited {
+            return Err(self.too_many());
+        }
         count(&self.counters.tokens_refused);
         self.count_wrong(address);
         let why = "the token is not known: `gatewright web token add` makes one";
         let refusal = WebRefusal::new(StatusCode::UNAUTHORIZED, why);
         Err(refusal.with(WWW_AUTHENTICATE, "Bearer"))
+    }
+
+    fn too_many(&self) -> WebRefusal {
+        count(&self.counters.tokens_limited);
+        let why = "too many wrong tokens came from this address: wait a minute";
+        WebRefusal::new(StatusCode::TOO_MANY_REQUESTS, why).with(RETRY_AFTER, "60")
     }
 
     fn wrong(&self) -> MutexGuard<'_, HashMap<IpAddr, (u32, Instant)>> {
@@ -331,4 +343,53 @@ fn set_cookie(arrival: &Arrival, id: &str, lasts: Duration) -> Result<HeaderValu
     let field =
         format!("{COOKIE_NAME}={id}; HttpOnly; SameSite=Strict; Path=/; Max-Age={age}{secure}");
     HeaderValue::try_from(field).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arrival(kind: ArrivalKind, peer: Option<&str>) -> Arrival {
+        let peer = peer.map(|peer| peer.parse().unwrap());
+        Arrival { kind, peer, is_secure: false, certified: None }
+    }
+
+    fn status(authenticator: &Authenticator, arrival: &Arrival, token: &str) -> u16 {
+        authenticator.verify(arrival, token).map_or_else(|it| it.status.as_u16(), |_| 200)
+    }
+
+    /// Wrong tokens hold up their address; on this machine, which has one for all, no right token.
+    #[test]
+    fn wrong_tokens_keep_nobody_else_out() {
+        let path = std::env::temp_dir().join(format!("gw-limited-{}", std::process::id()));
+        let _gone = std::fs::remove_file(&path);
+        let right = TokenFile::new(&path).add(AccessRole::Operator, "ops").unwrap();
+        let cases = [
+            (ArrivalKind::Loopback, Some("127.0.0.1"), 200),
+            (ArrivalKind::Loopback, Some("::1"), 200),
+            (ArrivalKind::Loopback, Some("::ffff:127.0.0.1"), 200),
+            (ArrivalKind::Unix, None, 200),
+            (ArrivalKind::Network, Some("127.0.0.1"), 200),
+            (ArrivalKind::Network, Some("192.0.2.7"), 429),
+            (ArrivalKind::Network, Some("2001:db8::7"), 429),
+        ];
+        for (kind, peer, expected) in cases {
+            let authenticator = Authenticator::default();
+            authenticator.configure(path.to_str());
+            let from = arrival(kind, peer);
+            for _ in 0..WRONG_MAX {
+                assert_eq!(status(&authenticator, &from, "gwt_0"), 401, "{peer:?}");
+            }
+            assert_eq!(status(&authenticator, &from, "gwt_0"), 429, "{peer:?}");
+            assert_eq!(status(&authenticator, &from, &right), expected, "{peer:?}");
+            assert_eq!(
+                status(&authenticator, &from, "gwt_0"),
+                429,
+                "{peer:?}: a right one resets nothing"
+            );
+            let other = arrival(ArrivalKind::Network, Some("198.51.100.1"));
+            assert_eq!(status(&authenticator, &other, &right), 200, "{peer:?}");
+        }
+        std::fs::remove_file(path).unwrap();
+    }
 }

@@ -301,7 +301,11 @@ impl LiveTokens {
         let last = self.look();
         match &last.error {
             Some(_) => Err(UnreadableTokens),
-            None => Ok(last.tokens.iter().find(|token| token.hash == *hash).cloned()),
+            None => {
+                // All are compared: the time does not tell which one it is.
+                let found = last.tokens.iter().filter(|token| token.hash == *hash).last();
+                Ok(found.cloned())
+            }
         }
     }
 

@@ -48,6 +48,20 @@ impl Which {
         ask(&path, request).map_err(|error| refusal(&path, &error))
     }
 
+    /// As [`Self::ask`], but `None` if no gateway is named and not exactly one runs and answers, or if the
+    /// gateway has nothing to answer with.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::ask`], of a gateway that is named.
+    pub fn ask_if_there(&self, request: &ControlRequest) -> Result<Option<Value>, Failure> {
+        match self.ask(request) {
+            Ok(answer) => Ok(Some(answer)),
+            Err(failure) if self.socket.is_none() || failure.exit == Exit::Negative => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
     /// Sends a description to that gateway; refused keys are returned apart from other errors.
     ///
     /// # Errors

@@ -40,7 +40,7 @@ impl fmt::Display for CheckState {
 /// What was found about one thing, and what to do about it.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct SystemCheck {
-    /// What it is about: rights, kernel, devices, clock, disk, limits, processors, web.
+    /// What it is about: rights, kernel, devices, clock, disk, limits, processors, web, mesh.
     pub subject: &'static str,
     /// The thing.
     pub name: String,

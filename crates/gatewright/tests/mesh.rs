@@ -14,17 +14,19 @@ mod trials;
 use gatewright_testbed::{Namespace, Needs, Veth, wait_until};
 use running::{Daemon, WITHIN, ping};
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 fn main() {
     let needs =
         Needs::new().namespaces().program("ping").program("dnsmasq").program("udhcpc").linux(6, 6);
-    let tests: [(&str, fn()); 5] = [
+    let tests: [(&str, fn()); 6] = [
         ("a_lease_crosses_four_hops", a_lease_crosses_four_hops),
         ("a_killed_relay_is_replaced", a_killed_relay_is_replaced),
         ("the_verbs_show_the_mesh", the_verbs_show_the_mesh),
         ("a_reload_keeps_the_addresses", a_reload_keeps_the_addresses),
+        ("doctor_lists_the_tunnels", doctor_lists_the_tunnels),
         ("members_change_at_run_time", members_change_at_run_time),
     ];
     trials::run(&needs, tests)
@@ -223,13 +225,63 @@ fn a_reload_keeps_the_addresses() {
         assert!(kept.contains("10.99.0.1/24"), "{kept}");
         line.reaches("10.99.0.2");
     }
+    // What is refused late, when the interface has been taken over already, leaves it, too.
+    let tunnel = "[mesh.tunnel.site]\nlocal = \"192.0.2.9:6087\"\nremote = \"192.0.2.8:6087\"\n";
+    own.describe(&format!("[mesh]\nlinks = [\"right\"]\n{tunnel}"));
+    let said = own.ask(&["reload"]);
+    assert!(said.code != Some(0) && said.err.contains("[mesh.tunnel.site]"), "{}", said.err);
+    let kept = node.ip(&["-br", "address", "show", "mesh0"]).unwrap();
+    assert!(kept.contains("10.99.0.1/24"), "{kept}");
+    line.reaches("10.99.0.2");
+    own.describe("[mesh]\nlinks = [\"right\"]\n");
+
+    // Whoever has the event finds no living mesh in the status.
+    let mut events =
+        own.command(&["events", "--follow", "--json"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut followed = BufReader::new(events.stdout.take().unwrap()).lines();
     node.ip(&["link", "delete", "mesh0"]).unwrap();
-    assert!(wait_until(WITHIN, || status().contains("mesh: ended")), "{}", status());
+    let is_end = |line: &std::io::Result<String>| line.as_ref().unwrap().contains("mesh-ended");
+    assert!(followed.any(|line| is_end(&line)));
+    assert!(status().contains("mesh: ended"), "{}", status());
+    events.kill().unwrap();
+    events.wait().unwrap();
     let said = own.ask(&["reload"]).text();
     assert!(said.contains("started again"), "{said}");
     node.ip(&["address", "add", "10.99.0.1/24", "dev", "mesh0"]).unwrap();
     line.reaches("10.99.0.2");
     assert!(!status().contains("mesh: ended"), "{}", status());
+}
+
+/// A tunnel whose peer does not run yet, and then runs.
+fn doctor_lists_the_tunnels() {
+    let nodes = [0, 1].map(|_| Namespace::new().unwrap());
+    let cable = Veth::pair(&nodes[0], "wan", &nodes[1], "wan").unwrap();
+    cable.up().unwrap();
+    let address = |node: usize| format!("192.0.2.{}", node + 1);
+    for (node, end) in [&cable.a, &cable.b].into_iter().enumerate() {
+        end.add_address(&format!("{}/24", address(node))).unwrap();
+    }
+    let start = |node: usize| {
+        let (local, remote) = (address(node), address(1 - node));
+        let text = format!(
+            "[mesh]\nlinks = []\n[mesh.tunnel.site]\nlocal = \"{local}:6087\"\n\
+             remote = \"{remote}:6087\"\n"
+        );
+        Daemon::start(&format!("mesh-doctor-{node}"), &nodes[node], &text)
+    };
+    let own = start(0);
+    let found = || {
+        let said = own.ask(&["doctor", "--json"]).json();
+        let checks = said["checks"].as_array().unwrap().clone();
+        checks.into_iter().find(|check| check["name"] == "tunnel site").unwrap()
+    };
+    let check = found();
+    assert_eq!((&check["subject"], &check["state"]), (&"mesh".into(), &"limited".into()));
+    assert_eq!(check["found"], "192.0.2.1:6087 to 192.0.2.2:6087, never heard");
+    let _other = start(1);
+    assert!(wait_until(WITHIN, || found()["state"] == "good"), "{}", found());
+    let text = own.ask(&["mesh"]).text();
+    assert!(text.contains("tunnel site: 192.0.2.1:6087 to 192.0.2.2:6087, heard "), "{text}");
 }
 
 /// A mesh of members whose keys are exchanged while it runs: one node gets another key, another one's

@@ -47,7 +47,7 @@ const NAME_MAX: usize = 16;
 ///
 /// The host uses the first one as an Ethernet interface; what it sends arrives at the other, which
 /// has no addresses and answers nothing. A pair that somebody has left is taken over with
-/// the addresses that the host has there.
+/// the addresses that the host has there, and stays until it is adopted ([`InterfacePair::adopt`]).
 #[derive(Debug)]
 pub struct InterfacePair {
     name: String,
@@ -87,7 +87,9 @@ impl InterfacePair {
         let claim = Claim::take(index)
             .map_err(|process| io::Error::new(io::ErrorKind::AddrInUse, process))?;
         let name = name.to_owned();
-        let this = Self { name, index, peer, peer_index, taken_over, stays: false, _claim: claim };
+        // What was left belongs to the host until somebody uses it.
+        let stays = taken_over;
+        let this = Self { name, index, peer, peer_index, taken_over, stays, _claim: claim };
         // The peer has no addresses of its own; without IPv6, there is nothing to switch off.
         let _without =
             fs::write(format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", this.peer), "1");
@@ -115,6 +117,12 @@ impl InterfacePair {
     /// Index of the other end.
     pub const fn peer_index(&self) -> u32 {
         self.peer_index
+    }
+
+    /// Has the interfaces end with this value, also those that were taken over. Until then, who fails to
+    /// start leaves them as they were.
+    pub const fn adopt(&mut self) {
+        self.stays = false;
     }
 
     /// Has the interfaces stay when this value ends: another one takes them over, with the addresses

@@ -30,6 +30,7 @@ use nix::sys::time::TimeSpec;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -124,6 +125,8 @@ pub(crate) struct Driver {
     wake: Arc<EventFd>,
     inbox: Receiver<NodeQuestion>,
     summary: Arc<Mutex<Summary>>,
+    /// Whether the node has ended by itself, for who asks from outside.
+    has_ended: Arc<AtomicBool>,
     sink: EventSink,
     neighbours: Neighbours,
     /// Who waits for the outcomes of echo requests; the machine bounds them.
@@ -144,7 +147,8 @@ impl Driver {
         (pair, push, tunnels): (InterfacePair, AttachedProgram, Tunnels),
         (own, settings, forwarding): (Mac, MeshSettings, Forwarding),
         setup: &MeshSetup,
-        (wake, inbox, summary): (Arc<EventFd>, Receiver<NodeQuestion>, Arc<Mutex<Summary>>),
+        (wake, inbox): (Arc<EventFd>, Receiver<NodeQuestion>),
+        (summary, has_ended): (Arc<Mutex<Summary>>, Arc<AtomicBool>),
         sink: EventSink,
     ) -> io::Result<Self> {
         let links = setup.links.iter().chain(setup.tunnels.iter().map(|it| &it.interface));
@@ -166,6 +170,7 @@ impl Driver {
             wake,
             inbox,
             summary,
+            has_ended,
             sink,
             neighbours: Neighbours::new(),
             echoes: BTreeMap::new(),
@@ -187,6 +192,7 @@ impl Driver {
 
     /// Runs until it is told to stop.
     pub(crate) fn run(mut self) {
+        self.pair.adopt();
         self.follow_ports(true);
         // The start is no late timer.
         self.report_at = self.now();
@@ -195,8 +201,7 @@ impl Driver {
             // What has arrived counts before what is due: a thread that comes late has heard its
             // neighbours all the same.
             if let Err(error) = self.wait(due.saturating_sub(self.now())) {
-                let text = format!("the mesh ends, as its thread cannot wait: {error}");
-                self.sink.log(report::about(LogLevel::Error, "mesh-ended", text));
+                self.end(format!("the mesh ends, as its thread cannot wait: {error}"));
                 return;
             }
             self.take_all();
@@ -451,9 +456,16 @@ impl Driver {
             let text = format!(
                 "the mesh ends, as {name} has been deleted; `gatewright reload` starts it again"
             );
-            self.sink.log(report::about(LogLevel::Error, "mesh-ended", text));
-            self.ended = true;
+            self.end(text);
         }
+    }
+
+    /// Ends the node by itself. Who hears of it asks for its status at once, while its programs and
+    /// interfaces still take their time to end: so the mark comes before the event.
+    fn end(&mut self, text: String) {
+        self.has_ended.store(true, Ordering::Release);
+        self.sink.log(report::about(LogLevel::Error, "mesh-ended", text));
+        self.ended = true;
     }
 
     /// Looks at the interfaces of all links, and tells the machine what has changed.
@@ -624,6 +636,7 @@ impl Driver {
             liveness_interval_us: micros(self.node.liveness_interval()),
             timer_lateness_us: micros(self.lateness.p999()),
             links,
+            tunnels: state::tunnels(&self.tunnels.running),
             neighbours: state::neighbours(&self.neighbours, &self.ports, self.now()),
             destinations: state::destinations(&self.forwarding, &self.node, &self.ports),
             labels: self.forwarding.labels.len(),

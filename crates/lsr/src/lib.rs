@@ -28,6 +28,7 @@ pub use frames::{FramePayload, LabelledFrame};
 pub use part::MeshPart;
 pub use router::{MeshError, MeshRouter, MeshSetup};
 pub use state::{
-    MeshDestination, MeshEcho, MeshLinkState, MeshNeighbour, MeshPathState, MeshState, mac_text,
+    MeshDestination, MeshEcho, MeshLinkState, MeshNeighbour, MeshPathState, MeshState,
+    MeshTunnelState, mac_text,
 };
 pub use tunnel::MeshTunnel;

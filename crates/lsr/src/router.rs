@@ -13,6 +13,7 @@ use gatewright_xdp::LabelSwitching;
 use gatewright_xdp::program::Hook;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -99,6 +100,7 @@ pub struct MeshRouter {
     wake: Arc<EventFd>,
     thread: Mutex<Option<JoinHandle<()>>>,
     summary: Arc<Mutex<Summary>>,
+    has_ended: Arc<AtomicBool>,
 }
 
 impl MeshRouter {
@@ -106,7 +108,8 @@ impl MeshRouter {
     ///
     /// # Errors
     ///
-    /// [`MeshError`] names what failed; then nothing is left.
+    /// [`MeshError`] names what failed; then nothing is left, but for an interface that an earlier node
+    /// had left.
     pub fn start(setup: &MeshSetup, seed: u64, sink: EventSink) -> Result<Self, MeshError> {
         let count = setup.links.len() + setup.tunnels.len();
         if u32::try_from(count).map_or(true, |count| count > PORTS_MAX) {
@@ -150,18 +153,20 @@ impl MeshRouter {
         let wake = Arc::new(wake.map_err(|errno| MeshError::Thread(errno.into()))?);
         let (commands, inbox) = sync_channel(COMMANDS_MAX);
         let summary = Arc::new(Mutex::new(Summary::default()));
+        let has_ended = Arc::<AtomicBool>::default();
         let driver = Driver::new(
             (pair, push, tunnels),
             (mac, settings, forwarding),
             setup,
-            (Arc::clone(&wake), inbox, Arc::clone(&summary)),
+            (Arc::clone(&wake), inbox),
+            (Arc::clone(&summary), Arc::clone(&has_ended)),
             sink,
         )
         .map_err(MeshError::Thread)?;
         let thread = std::thread::Builder::new().name("mesh".to_owned());
         let thread = thread.spawn(move || driver.run()).map_err(MeshError::Thread)?;
         let (interface, thread) = (setup.interface.clone(), Mutex::new(Some(thread)));
-        Ok(Self { interface, commands, wake, thread, summary })
+        Ok(Self { interface, commands, wake, thread, summary, has_ended })
     }
 
     /// The state of the node.
@@ -226,7 +231,8 @@ impl MeshRouter {
     /// Whether it has ended by itself: its interface was deleted, or its thread could not go on.
     pub fn has_ended(&self) -> bool {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
-        thread.as_ref().is_none_or(JoinHandle::is_finished)
+        let is_finished = thread.as_ref().is_none_or(JoinHandle::is_finished);
+        is_finished || self.has_ended.load(Ordering::Acquire)
     }
 
     /// Ends the node: its thread, its interface and its programs.

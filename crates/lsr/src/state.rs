@@ -2,10 +2,12 @@
 
 use crate::forwarding::{Forwarding, InstalledPath, mac_of};
 use crate::port::Port;
+use crate::tunnel::RunningTunnel;
 use gatewright_mesh::{Adjacency, CLASSES, MeshCounters, MeshNode, NodeId, PathClass};
 use gatewright_xdp::{LabelReason, PacketCount};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// The state of a node.
@@ -30,6 +32,8 @@ pub struct MeshState {
     pub timer_lateness_us: u64,
     /// The links that it has joined.
     pub links: Vec<MeshLinkState>,
+    /// Those of them that are tunnels to other sites.
+    pub tunnels: Vec<MeshTunnelState>,
     /// The nodes at the other ends of these links.
     pub neighbours: Vec<MeshNeighbour>,
     /// The nodes to which there are paths.
@@ -53,6 +57,19 @@ pub struct MeshLinkState {
     pub mtu: Option<usize>,
     /// Frames by outcome at the link's program, without zeros.
     pub frames: Vec<(&'static str, u64)>,
+}
+
+/// A tunnel of a node.
+#[derive(Clone, Debug, Serialize)]
+pub struct MeshTunnelState {
+    /// Name of its interface.
+    pub link: String,
+    /// Own address and port.
+    pub local: SocketAddr,
+    /// Those of the node at the other end.
+    pub remote: SocketAddr,
+    /// Seconds since that node was heard; none if it never was.
+    pub heard_s: Option<u64>,
 }
 
 /// A neighbour over one link.
@@ -169,6 +186,17 @@ pub(crate) fn links(ports: &[Port], forwarding: &Forwarding) -> Vec<MeshLinkStat
         frames: frames(forwarding, port.number),
     };
     ports.iter().map(link).collect()
+}
+
+/// The tunnels with when their peers were heard.
+pub(crate) fn tunnels(running: &[RunningTunnel]) -> Vec<MeshTunnelState> {
+    let one = |running: &RunningTunnel| MeshTunnelState {
+        link: running.tunnel.interface.clone(),
+        local: running.tunnel.local,
+        remote: running.tunnel.remote,
+        heard_s: running.heard_ago().map(|ago| ago.as_secs()),
+    };
+    running.iter().map(one).collect()
 }
 
 /// Frames at a program by outcome, without zeros.

@@ -4,7 +4,7 @@
 //! authenticated as the mesh's trust says. A thread carries its frames, each whole in a datagram.
 
 use crate::frames::{HEADER_LEN, MPLS, ether_type};
-use gatewright_link::FrameTap;
+use gatewright_link::{FrameTap, disregard_path_mtu};
 use gatewright_mesh::message::ETHER_TYPE;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -15,6 +15,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// The longest frame: an Ethernet header, two label stack entries, a control word, and a carried frame
 /// of 1,500 octets with its header; with room to tell a longer one.
@@ -55,10 +56,43 @@ impl TunnelCounters {
     }
 }
 
+/// When the peer of a tunnel was heard: milliseconds since the tunnel began, and one; 0 for never.
+#[derive(Debug, Default)]
+struct HeardAt(AtomicU64);
+
+impl HeardAt {
+    fn set(&self, since_start: Duration) {
+        let ms = u64::try_from(since_start.as_millis()).unwrap_or(u64::MAX);
+        self.0.store(ms.saturating_add(1), Ordering::Relaxed);
+    }
+
+    /// How long ago that was; `None` if it was never heard.
+    fn ago(&self, since_start: Duration) -> Option<Duration> {
+        let at = self.0.load(Ordering::Relaxed).checked_sub(1)?;
+        Some(since_start.saturating_sub(Duration::from_millis(at)))
+    }
+}
+
+/// A tunnel that runs.
+#[derive(Debug)]
+pub(crate) struct RunningTunnel {
+    pub(crate) tunnel: MeshTunnel,
+    began: Instant,
+    heard: Arc<HeardAt>,
+}
+
+impl RunningTunnel {
+    /// How long ago its peer was heard; `None` if it was never heard.
+    pub(crate) fn heard_ago(&self) -> Option<Duration> {
+        self.heard.ago(self.began.elapsed())
+    }
+}
+
 /// The running tunnels of a node; they end with this value.
 #[derive(Debug)]
 pub(crate) struct Tunnels {
     pub(crate) counters: Arc<TunnelCounters>,
+    pub(crate) running: Vec<RunningTunnel>,
     stop: Arc<EventFd>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -68,7 +102,7 @@ impl Tunnels {
     pub(crate) fn new() -> io::Result<Self> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let stop = Arc::new(EventFd::from_value_and_flags(0, flags)?);
-        Ok(Self { counters: Arc::default(), stop, threads: Vec::new() })
+        Ok(Self { counters: Arc::default(), running: Vec::new(), stop, threads: Vec::new() })
     }
 
     /// Makes the interface of a tunnel, and carries its frames.
@@ -79,7 +113,11 @@ impl Tunnels {
         }
         let socket = UdpSocket::bind(tunnel.local)?;
         socket.set_nonblocking(true)?;
+        disregard_path_mtu(&socket)?;
+        let (began, heard) = (Instant::now(), Arc::<HeardAt>::default());
         let carrier = Carrier {
+            began,
+            heard: Arc::clone(&heard),
             tap: FrameTap::make(&tunnel.interface)?,
             socket,
             remote: tunnel.remote,
@@ -88,6 +126,7 @@ impl Tunnels {
         };
         let thread = std::thread::Builder::new().name("mesh-tunnel".to_owned());
         self.threads.push(thread.spawn(move || carrier.run())?);
+        self.running.push(RunningTunnel { tunnel: tunnel.clone(), began, heard });
         Ok(())
     }
 }
@@ -104,6 +143,8 @@ impl Drop for Tunnels {
 
 /// What a thread carries.
 struct Carrier {
+    began: Instant,
+    heard: Arc<HeardAt>,
     tap: FrameTap,
     socket: UdpSocket,
     remote: SocketAddr,
@@ -148,16 +189,23 @@ impl Carrier {
 
     /// Gives the kernel what the peer has sent.
     fn inward(&self, buffer: &mut [u8]) {
+        let mut is_heard = false;
         for _ in 0..FRAMES_AT_ONCE {
-            let Ok((len, from)) = self.socket.recv_from(buffer) else { return };
+            let Ok((len, from)) = self.socket.recv_from(buffer) else { break };
             let frame = buffer.get(..len).unwrap_or_default();
             if (from.ip(), from.port()) != (self.remote.ip(), self.remote.port()) {
                 count(&self.counters.strangers);
-            } else if !is_carried(frame) {
+                continue;
+            }
+            is_heard = true;
+            if !is_carried(frame) {
                 count(&self.counters.malformed);
             } else if self.tap.send(frame).is_err() {
                 count(&self.counters.refused);
             }
+        }
+        if is_heard {
+            self.heard.set(self.began.elapsed());
         }
     }
 }
@@ -176,6 +224,16 @@ fn is_carried(frame: &[u8]) -> bool {
 mod tests {
     use super::*;
     use crate::frames::header;
+
+    #[test]
+    fn a_peer_is_heard_some_time_ago_or_never() {
+        let (heard, second) = (HeardAt::default(), Duration::from_secs(1));
+        assert_eq!(heard.ago(second), None);
+        heard.set(Duration::ZERO);
+        assert_eq!(heard.ago(second), Some(second));
+        heard.set(Duration::MAX);
+        assert_eq!(heard.ago(second), Some(Duration::ZERO));
+    }
 
     #[test]
     fn only_frames_of_the_mesh_are_carried() {

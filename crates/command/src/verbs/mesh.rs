@@ -18,7 +18,7 @@ use std::{fs, net::IpAddr};
 
 /// The shape of its answer.
 pub const JSON: &str = "{node, interface, taken_over, profile, trust, uptime_s, liveness_interval_us, timer_lateness_us, links: [{link, state, mac, mtu, frames}], \
-     neighbours: [{node, link, up, since_s}], destinations: [{node, paths: [{classes, role, carries, path, link, next, label, \
+     tunnels: [{link, local, remote, heard_s}], neighbours: [{node, link, up, since_s}], destinations: [{node, paths: [{classes, role, carries, path, link, next, label, \
      relays, frame_limit}]}], labels, counters}, frames and counters as pairs; nodes: {nodes: [{node, neighbour, hops, links}]}; \
      paths: {destinations}; path: {node, paths}; ping: {node, sent, answered, min_us, median_us, max_us, echoes: [{node, label, \
      hops, rtt_us} or {error}]}; trace: {node, reached, hops: [as an echo, and hop]}; cut: {link, cut}; events: as gatewright events; \
@@ -147,6 +147,12 @@ fn status(state: &Value) -> String {
             let _ = write!(out, ", {mac}, MTU {}", number(link, "mtu"));
         }
         let _ = writeln!(out, "{}", separated(&counts(link, "frames")));
+    }
+    for tunnel in list(state, "tunnels") {
+        let [link, local, remote] = ["link", "local", "remote"].map(|name| word(tunnel, name));
+        let heard = tunnel.get("heard_s").and_then(Value::as_u64);
+        let heard = heard.map_or("never heard".to_owned(), |ago| format!("heard {ago} s ago"));
+        let _ = writeln!(out, "tunnel {link}: {local} to {remote}, {heard}");
     }
     let heard = list(state, "neighbours").iter().filter(|one| is(one, "up")).count();
     let (known, to) = (list(state, "neighbours").len(), list(state, "destinations").len());

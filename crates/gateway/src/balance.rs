@@ -1,7 +1,10 @@
 //! Balancing: the relay that a new flow goes to, and the flows that are refused.
 //!
 //! A flow is admitted to a relay if the relay's delay model says that it keeps its bound there, and
-//! so do all flows admitted before. The flow has its place until its [`AdmittedFlow`] is dropped.
+//! so do all flows admitted before. The flow has its place until its [`AdmittedFlow`] is dropped. A
+//! relay that does not accept connections is left out for a while.
+
+mod reachability;
 
 use gatewright_config as config;
 use gatewright_delay::{
@@ -10,11 +13,13 @@ use gatewright_delay::{
 };
 use gatewright_part::{EventSink, LogEvent, LogLevel};
 use gatewright_planes::{FlowBalance, FlowBalanceCounts, FlowRelay};
+use reachability::{BACK_OFF_MAX, BACK_OFF_MIN, Reachability};
 use serde::Serialize;
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
 };
 
 /// Admits flows to the relays of a balance.
@@ -28,6 +33,8 @@ pub struct Balancer {
 #[derive(Debug)]
 struct BalanceState {
     admission: FlowAdmission,
+    /// That of each relay.
+    reachability: Vec<Reachability>,
     admitted: u64,
     refused: BTreeMap<&'static str, u64>,
 }
@@ -36,14 +43,70 @@ struct BalanceState {
 #[derive(Debug)]
 pub(crate) struct AdmittedFlow {
     balancer: Arc<Balancer>,
+    kind: FlowKind,
     id: FlowId,
+    /// The relay's index.
+    relay: usize,
+    /// Relays that have not accepted its connection.
+    tried: Vec<usize>,
+    /// Whether this flow is the one that tries a relay again that was left out.
+    is_trial: bool,
+}
+
+impl AdmittedFlow {
     /// The relay's address.
-    pub(crate) server: SocketAddr,
+    pub(crate) fn server(&self) -> Option<SocketAddr> {
+        self.balancer.described.relays.get(self.relay).map(|relay| relay.address.value)
+    }
+
+    /// The relay has accepted the flow's connection.
+    pub(crate) fn accepted(&mut self) {
+        self.is_trial = false;
+        let mut state = self.balancer.lock();
+        let is_back = state.reachability.get_mut(self.relay).is_some_and(Reachability::accepted);
+        drop(state);
+        if is_back {
+            let text = "accepts connections again";
+            self.balancer.log_relay(self.relay, (LogLevel::Info, "relay-back"), text);
+        }
+    }
+
+    /// The relay has not accepted the flow's connection: leaves it out for a while, and gives the
+    /// flow a place at a relay that it has not tried. Returns that relay's address; `None` if no
+    /// such relay can carry the flow, which has no place then.
+    pub(crate) fn try_elsewhere(&mut self, now: Instant) -> Option<SocketAddr> {
+        let mut state = self.balancer.lock();
+        state.admission.release(self.id);
+        let failed = self.relay;
+        let reachability = state.reachability.get_mut(failed);
+        let is_first = reachability.is_some_and(|it| it.failed(now, self.is_trial));
+        self.is_trial = false;
+        self.tried.push(failed);
+        let placed = self.balancer.place(&mut state, self.kind, &self.tried, now);
+        drop(state);
+        if is_first {
+            let text = format!(
+                "does not accept connections, and is left out for {} s, and for up to {} s while \
+                 that lasts",
+                BACK_OFF_MIN.as_secs(),
+                BACK_OFF_MAX.as_secs()
+            );
+            self.balancer.log_relay(failed, (LogLevel::Warning, "relay-left-out"), &text);
+        }
+        (self.id, self.relay, self.is_trial) = placed.ok()?;
+        self.server()
+    }
 }
 
 impl Drop for AdmittedFlow {
     fn drop(&mut self) {
-        self.balancer.lock().admission.release(self.id);
+        let mut state = self.balancer.lock();
+        state.admission.release(self.id);
+        if self.is_trial
+            && let Some(relay) = state.reachability.get_mut(self.relay)
+        {
+            relay.abandon_trial();
+        }
     }
 }
 
@@ -75,6 +138,17 @@ pub struct BalancedRelayStatus {
     pub a_us: f64,
     /// c, in nanoseconds for each octet.
     pub c_ns: f64,
+    /// Whether it can be reached; `None` where the gateway opens no connections to it.
+    pub reachability: Option<RelayReachability>,
+}
+
+/// Whether a relay of a balance can be reached, as connections show it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+pub struct RelayReachability {
+    /// Whether it is left out at this moment.
+    pub left_out: bool,
+    /// Connections that it has not accepted since the start.
+    pub unreachable: u64,
 }
 
 impl Balancer {
@@ -82,7 +156,9 @@ impl Balancer {
     pub fn new(described: &config::Balance, log: EventSink) -> Arc<Self> {
         let models = described.relays.iter().map(model);
         let admission = FlowAdmission::new(models, described.flows_max);
-        let state = BalanceState { admission, admitted: 0, refused: BTreeMap::new() };
+        let reachability = vec![Reachability::default(); described.relays.len()];
+        let refused = BTreeMap::new();
+        let state = BalanceState { admission, reachability, admitted: 0, refused };
         Arc::new(Self { described: described.clone(), state: Mutex::new(state), log })
     }
 
@@ -97,19 +173,18 @@ impl Balancer {
     }
 
     /// Admits a flow to a relay; a refusal is counted and an event.
-    pub(crate) fn admit(self: &Arc<Self>, kind: FlowKind) -> Result<AdmittedFlow, FlowRefusal> {
-        let config::Balance { name, policy, relays, .. } = &self.described;
-        let hops: Vec<u8> = relays.iter().map(|relay| relay.hops).collect();
-        let candidates = relay_paths(*policy, &hops);
+    pub(crate) fn admit(
+        self: &Arc<Self>,
+        kind: FlowKind,
+        now: Instant,
+    ) -> Result<AdmittedFlow, FlowRefusal> {
+        let config::Balance { name, relays, .. } = &self.described;
         let mut state = self.lock();
-        let placed = state.admission.place(kind, &candidates, *policy).and_then(|flow| {
-            let relay = flow.path.first().and_then(|&at| relays.get(at));
-            Ok((flow.id, relay.ok_or(FlowRefusal::NoPath)?.address.value))
-        });
-        let refusal = match placed {
-            Ok((id, server)) => {
+        let refusal = match self.place(&mut state, kind, &[], now) {
+            Ok((id, relay, is_trial)) => {
                 state.admitted += 1;
-                return Ok(AdmittedFlow { balancer: Arc::clone(self), id, server });
+                let (balancer, tried) = (Arc::clone(self), Vec::new());
+                return Ok(AdmittedFlow { balancer, kind, id, relay, tried, is_trial });
             }
             Err(refusal) => refusal,
         };
@@ -131,13 +206,63 @@ impl Balancer {
         Err(refusal)
     }
 
+    /// Gives a flow a place at a relay outside `tried`; returns its number, the relay, and whether
+    /// the flow is the one that tries this relay again.
+    fn place(
+        &self,
+        state: &mut BalanceState,
+        kind: FlowKind,
+        tried: &[usize],
+        now: Instant,
+    ) -> Result<(FlowId, usize, bool), FlowRefusal> {
+        let candidates = self.candidates(&state.reachability, tried, now);
+        let flow = state.admission.place(kind, &candidates, self.described.policy)?;
+        let relay = *flow.path.first().ok_or(FlowRefusal::NoPath)?;
+        let is_trial = state.reachability.get_mut(relay).is_some_and(|it| it.choose(now));
+        Ok((flow.id, relay, is_trial))
+    }
+
+    /// The relays that a flow may go to, as paths.
+    fn candidates(
+        &self,
+        reachability: &[Reachability],
+        tried: &[usize],
+        now: Instant,
+    ) -> Vec<Vec<usize>> {
+        let all = reachability.iter().enumerate().filter(|(at, _)| !tried.contains(at));
+        let (takes, left_out): (Vec<_>, Vec<_>) = all.partition(|(_, it)| it.takes_flows(now));
+        // Where all are left out, one that may be back is better than a certain reset.
+        let these = if takes.is_empty() { left_out } else { takes };
+        let relays: Vec<_> = these
+            .iter()
+            .filter_map(|(at, _)| Some((*at, self.described.relays.get(*at)?.hops)))
+            .collect();
+        let hops: Vec<u8> = relays.iter().map(|(_, hops)| *hops).collect();
+        let paths = relay_paths(self.described.policy, &hops).into_iter();
+        let index = |at: usize| relays.get(at).map(|(index, _)| *index);
+        paths.map(|path| path.into_iter().filter_map(index).collect()).collect()
+    }
+
+    /// Logs that a relay is left out or back.
+    fn log_relay(&self, relay: usize, (level, kind): (LogLevel, &'static str), text: &str) {
+        let Some(relay) = self.described.relays.get(relay) else { return };
+        let (name, address) = (&self.described.name.value, relay.address.value);
+        let text = format!("relay {address} of balance {name} {text}");
+        let event = LogEvent::new(level, "balance", kind, text);
+        self.log.log(event.with("balance", name).with("relay", address));
+    }
+
     /// Its state at this moment.
     pub(crate) fn status(&self) -> BalanceStatus {
         let state = self.lock();
         let relays = self.described.relays.iter().enumerate();
         let relays = relays.map(|(at, relay)| {
             let load = state.admission.load(at).unwrap_or_default();
-            relay_status(relay, state.admission.flow_count(at), load)
+            let reachability = state.reachability.get(at).map(|it| RelayReachability {
+                left_out: it.is_left_out(),
+                unreachable: it.unreachable(),
+            });
+            relay_status(relay, state.admission.flow_count(at), load, reachability)
         });
         BalanceStatus {
             name: self.described.name.value.clone(),
@@ -153,6 +278,7 @@ fn relay_status(
     relay: &config::BalancedRelay,
     flows: usize,
     load: NodeLoad,
+    reachability: Option<RelayReachability>,
 ) -> BalancedRelayStatus {
     let model = model(relay);
     BalancedRelayStatus {
@@ -161,6 +287,7 @@ fn relay_status(
         load: load.utilisation,
         a_us: model.service.intercept * 1e6,
         c_ns: model.service.slope * 1e9,
+        reachability,
     }
 }
 
@@ -176,7 +303,7 @@ pub(crate) fn status_of(
         let flows = admitted.saturating_sub(*ended);
         let count = u32::try_from(flows).unwrap_or(u32::MAX);
         let load = NodeLoad::default().with(&model(relay), &kind, count.into());
-        relay_status(relay, usize::try_from(flows).unwrap_or(usize::MAX), load)
+        relay_status(relay, usize::try_from(flows).unwrap_or(usize::MAX), load, None)
     };
     let flows = counts.admitted.iter().zip(&counts.ended);
     BalanceStatus {
@@ -270,19 +397,19 @@ mod tests {
 
     #[test]
     fn flows_have_places_until_they_end_and_refusals_are_told() {
-        let seen = Arc::new(Mutex::new(Vec::new()));
+        let (seen, now) = (Arc::new(Mutex::new(Vec::new())), Instant::now());
         let its = Arc::clone(&seen);
         let log = EventSink::new(move |event| its.lock().unwrap().push(event));
         let balancer = balancer(PathPolicy::LeastLoad, &[(1, 1), (1, 1)], log);
-        let mut flows: Vec<_> = (0..104).map(|_| balancer.admit(KIND).unwrap()).collect();
+        let mut flows: Vec<_> = (0..104).map(|_| balancer.admit(KIND, now).unwrap()).collect();
         let count = |status: &BalanceStatus| -> Vec<usize> {
             status.relays.iter().map(|relay| relay.flows).collect()
         };
         assert_eq!(count(&balancer.status()), [52, 52]);
-        assert!(balancer.admit(KIND).is_err());
+        assert!(balancer.admit(KIND, now).is_err());
         flows.remove(0);
         assert_eq!(count(&balancer.status()).iter().sum::<usize>(), 103);
-        let _place = balancer.admit(KIND).unwrap();
+        let _place = balancer.admit(KIND, now).unwrap();
         let status = balancer.status();
         assert_eq!((status.admitted, status.refused.get("late")), (105, Some(&1)), "{status:?}");
         assert!((status.relays[0].load - 0.52).abs() < 1e-9);
@@ -293,13 +420,72 @@ mod tests {
 
     #[test]
     fn the_fewest_hops_and_the_speeds_decide_where_they_are_asked_for() {
+        let now = Instant::now();
         let near = balancer(PathPolicy::MinHop, &[(1, 2), (4, 1), (4, 1)], EventSink::default());
         let slow = FlowKind { bound_us: 60_000.0, ..KIND };
-        let flows: Vec<_> = (0..4).map(|_| near.admit(slow).unwrap()).collect();
-        assert!(flows.iter().all(|flow| flow.server.port() != 8000), "two hops away");
+        let flows: Vec<_> = (0..4).map(|_| near.admit(slow, now).unwrap()).collect();
+        assert!(flows.iter().all(|flow| flow.server().unwrap().port() != 8000), "two hops away");
         let fast = balancer(PathPolicy::Weighted, &[(1, 1), (4, 1)], EventSink::default());
-        let flows: Vec<_> = (0..10).map(|_| fast.admit(slow).unwrap()).collect();
-        let at_first = flows.iter().filter(|flow| flow.server.port() == 8000).count();
+        let flows: Vec<_> = (0..10).map(|_| fast.admit(slow, now).unwrap()).collect();
+        let at_first = flows.iter().filter(|flow| flow.server().unwrap().port() == 8000).count();
         assert!((7..=9).contains(&at_first), "four fifths of 10: {at_first}");
+    }
+
+    #[test]
+    fn a_relay_that_accepts_nothing_is_left_out_until_it_accepts_the_connection_of_a_trial() {
+        let (seen, now) = (Arc::new(Mutex::new(Vec::new())), Instant::now());
+        let its = Arc::clone(&seen);
+        let log = EventSink::new(move |event| its.lock().unwrap().push(event.kind));
+        // The second is quicker and nearer, and has no listener.
+        let balancer = balancer(PathPolicy::MinHop, &[(4, 2), (1, 1)], log);
+        let kind = FlowKind { bound_us: 60_000.0, ..KIND };
+        let port = |flow: &AdmittedFlow| flow.server().unwrap().port();
+        let mut first = balancer.admit(kind, now).unwrap();
+        assert_eq!(port(&first), 8001);
+        assert_eq!(first.try_elsewhere(now).unwrap().port(), 8000);
+        first.accepted();
+        let status = balancer.status();
+        let relay = |at: usize, flows, left_out, unreachable| {
+            let its: &BalancedRelayStatus = &status.relays[at];
+            let reachability = RelayReachability { left_out, unreachable };
+            assert_eq!((its.flows, its.reachability), (flows, Some(reachability)), "{status:?}");
+        };
+        relay(0, 1, false, 0);
+        relay(1, 0, true, 1);
+        assert_eq!(status.admitted, 1);
+        assert_eq!(port(&balancer.admit(kind, now).unwrap()), 8000);
+        // One flow tries it again; when that ends without an answer, another does.
+        let later = now + BACK_OFF_MIN;
+        let trial = balancer.admit(kind, later).unwrap();
+        assert_eq!(port(&trial), 8001);
+        assert_eq!(port(&balancer.admit(kind, later).unwrap()), 8000);
+        drop(trial);
+        let mut trial = balancer.admit(kind, later).unwrap();
+        assert_eq!(port(&trial), 8001);
+        trial.accepted();
+        assert_eq!(port(&balancer.admit(kind, later).unwrap()), 8001);
+        assert_eq!(*seen.lock().unwrap(), ["relay-left-out", "relay-back"]);
+    }
+
+    /// A flow without an answer anywhere has no place, and none is refused for that.
+    #[test]
+    fn where_all_relays_are_left_out_each_flow_tries_each_of_them_once() {
+        let now = Instant::now();
+        let relays = [(1, 1), (1, 1), (1, 1)];
+        let balancer = balancer(PathPolicy::LeastLoad, &relays, EventSink::default());
+        for _ in 0..2 {
+            let mut flow = balancer.admit(KIND, now).unwrap();
+            assert!(flow.try_elsewhere(now).is_some() && flow.try_elsewhere(now).is_some());
+            assert_eq!(flow.try_elsewhere(now), None);
+        }
+        let status = balancer.status();
+        let tried = |it: &BalancedRelayStatus| {
+            (it.flows, it.reachability.unwrap().left_out, it.reachability.unwrap().unreachable)
+        };
+        assert!(status.relays.iter().all(|it| tried(it) == (0, true, 2)), "{status:?}");
+        assert_eq!((status.admitted, status.refused.len()), (2, 0));
+        // The one that accepts is back for the next.
+        balancer.admit(KIND, now).unwrap().accepted();
+        assert!(!balancer.status().relays.iter().all(|it| it.reachability.unwrap().left_out));
     }
 }

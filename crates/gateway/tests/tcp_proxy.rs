@@ -1,8 +1,12 @@
 //! A TCP proxy between clients and servers of the kernel, on this host's own addresses.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
-use gatewright_gateway::{ConnectionTarget, TcpProxy, TcpProxyCounters, TcpProxySetup};
+use gatewright_config::{Balance, BalancedRelay, Located};
+use gatewright_delay::{FlowKind, PathPolicy};
+use gatewright_gateway::{Balancer, ConnectionTarget, TcpProxy, TcpProxyCounters, TcpProxySetup};
+use gatewright_part::EventSink;
 use gatewright_testbed::wait_until;
+use nix::sys::socket::{Backlog, listen};
 use std::{
     io::{ErrorKind, Read, Write},
     net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
@@ -198,4 +202,47 @@ fn an_ended_proxy_leaves_nothing() {
     assert!(client.read(&mut [0]).is_err());
     assert!(server.read(&mut [0]).is_err());
     assert!(TcpStream::connect(address).is_err());
+}
+
+/// A relay of a host that is silent answers neither yes nor no: after the time to connect the
+/// connection goes to the other one, and the client has its answer.
+#[test]
+fn a_connection_to_a_silent_relay_goes_to_another_one() {
+    let silent = TcpListener::bind(any4()).unwrap();
+    // Room for one connection that nobody accepts: the kernel ignores further ones.
+    listen(&silent, Backlog::new(0).unwrap()).unwrap();
+    let silent_at = silent.local_addr().unwrap();
+    let _only = TcpStream::connect(silent_at).unwrap();
+    let answering = TcpListener::bind(any4()).unwrap();
+    let answering_at = answering.local_addr().unwrap();
+    reversing(answering);
+    let located = |value| Located { value, span: gatewright_diagnostic::Span::default() };
+    let relay = |(address, hops)| BalancedRelay {
+        address: located(address),
+        fixed: Duration::from_micros(1),
+        octet_ps: 0,
+        variation_pct: 100,
+        spread_pct: 100,
+        hops,
+    };
+    let balance = Balance {
+        name: Located { value: "servers".to_owned(), span: gatewright_diagnostic::Span::default() },
+        policy: PathPolicy::MinHop,
+        flows_max: 100,
+        relays: [(silent_at, 1), (answering_at, 2)].map(relay).to_vec(),
+    };
+    let kind = FlowKind { rate: 10.0, octets: 100.0, bound_us: 6000.0, quantile: 0.95 };
+    let balancer = Balancer::new(&balance, EventSink::default());
+    let proxy = proxy(any4(), any4(), |setup| {
+        setup.target = ConnectionTarget::Balance(balancer, kind);
+        setup.connect = Duration::from_millis(300);
+    });
+    let mut client = connect(&proxy);
+    client.write_all(b"abc").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    let mut answer = Vec::new();
+    client.read_to_end(&mut answer).unwrap();
+    assert_eq!(answer, b"cba");
+    becomes(&proxy, |counters| counters.ended == 1);
+    assert_eq!(proxy.counters().unreachable, 0);
 }

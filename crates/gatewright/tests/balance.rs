@@ -12,39 +12,65 @@ mod common;
 
 use common::{Daemon, WITHIN, folder};
 use gatewright_testbed::{free_port, wait_until};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// A server that echoes; it counts the connections that it has accepted.
 struct Echo {
     port: u16,
     accepted: Arc<AtomicUsize>,
+    is_killed: Arc<AtomicBool>,
 }
 
 impl Echo {
     fn start() -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        Self::start_at(0)
+    }
+
+    fn start_at(port: u16) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let accepted = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&accepted);
+        let is_killed = Arc::new(AtomicBool::new(false));
+        let (count, ends) = (Arc::clone(&accepted), Arc::clone(&is_killed));
         std::thread::spawn(move || {
+            let mut streams = Vec::new();
             for stream in listener.incoming() {
                 let mut stream = stream.unwrap();
+                if ends.load(Ordering::Acquire) {
+                    break;
+                }
+                streams.push(stream.try_clone().unwrap());
                 count.fetch_add(1, Ordering::Relaxed);
                 std::thread::spawn(move || {
                     let mut buffer = [0; 4096];
                     while let Ok(len @ 1..) = stream.read(&mut buffer) {
                         if stream.write_all(&buffer[..len]).is_err() {
-                            return;
+                            break;
                         }
                     }
+                    // The clone would keep it open.
+                    let _ended = stream.shutdown(Shutdown::Both);
                 });
             }
+            drop(listener);
+            for stream in streams {
+                let _ended = stream.shutdown(Shutdown::Both);
+            }
         });
-        Self { port, accepted }
+        Self { port, accepted, is_killed }
+    }
+
+    /// Ends the listener and all connections, as the death of the process does.
+    fn kill(&self) {
+        self.is_killed.store(true, Ordering::Release);
+        // Wakes the thread that accepts.
+        let here = (Ipv4Addr::LOCALHOST, self.port);
+        let is_gone = || TcpStream::connect(here).is_err();
+        assert!(wait_until(WITHIN, is_gone), "port {} still accepts", self.port);
     }
 
     fn accepted(&self) -> usize {
@@ -194,4 +220,58 @@ fn the_proxy_s_delay_model_is_in_status_and_metrics() {
     let metrics = gateway.ask(&["status", "--metrics"]).out;
     let sample = "gatewright_delay_measured_p99_seconds{mode=\"tcp_proxy\",relay=\"front\"}";
     assert!(metrics.contains(sample), "{metrics}");
+}
+
+/// A relay without a listener always looks idle to its delay model, and is the quicker one here. It
+/// is left out: no client notices. When it listens again, it has connections again.
+#[test]
+fn a_relay_that_is_killed_is_left_out_until_it_accepts_again() {
+    let (slow, fast, port) = (Echo::start(), Echo::start(), free_port());
+    let text = description(port, "least-load", &[(slow.port, 250), (fast.port, 30)]);
+    let gateway = Daemon::start(folder("balance-killed"), &text);
+    for _ in 0..5 {
+        drop(served(port));
+    }
+    assert!(fast.accepted() > 0);
+    fast.kill();
+
+    let (before, mut clients) = (slow.accepted(), Vec::new());
+    for _ in 0..20 {
+        clients.push(served(port));
+    }
+    assert_eq!(slow.accepted() - before, 20);
+    let balance = status(&gateway)["balances"][0].clone();
+    let killed = balance["relays"][1]["reachability"].clone();
+    assert_eq!(killed["left_out"], true, "{balance}");
+    assert!(killed["unreachable"].as_u64().unwrap() >= 1, "{balance}");
+    assert_eq!(balance["relays"][0]["reachability"]["unreachable"], 0, "{balance}");
+    assert_eq!((&balance["admitted"], &balance["refused"]), (&25.into(), &json!({})), "{balance}");
+    let told = gateway.ask(&["status"]).out;
+    assert!(told.contains(", left out, "), "{told}");
+    let metrics = gateway.ask(&["status", "--metrics"]).out;
+    let address = format!("127.0.0.1:{}", fast.port);
+    let sample =
+        format!("gatewright_balance_left_out{{balance=\"servers\",relay=\"{address}\"}} 1");
+    assert!(metrics.contains(&sample), "{metrics}");
+
+    let back = Echo::start_at(fast.port);
+    let is_back = || {
+        drop(served(port));
+        back.accepted() > 0
+    };
+    assert!(wait_until(WITHIN, is_back), "{}", status(&gateway)["balances"]);
+    let accepted = back.accepted();
+    clients.push(served(port));
+    assert_eq!(back.accepted(), accepted + 1);
+    let events = || {
+        let events = gateway.ask(&["events", "--json"]).json();
+        let events = events["events"].as_array().unwrap().clone();
+        events.into_iter().filter(|it| it["part"] == "balance").collect::<Vec<_>>()
+    };
+    let are_told = || events().len() == 2;
+    assert!(wait_until(WITHIN, are_told), "{:?}", events());
+    for (event, kind) in events().iter().zip(["relay-left-out", "relay-back"]) {
+        let relay = &event["fields"]["relay"];
+        assert_eq!((&event["kind"], relay), (&kind.into(), &address.as_str().into()));
+    }
 }

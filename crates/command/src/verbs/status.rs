@@ -14,7 +14,8 @@ pub const JSON: &str = "{planes: {mode, control, data, running, given_up, adopte
      handlers: [{id, at, taken}], \
      kernel: {routes, forwarded, neighbours, renewed, overruns, withdrawn}, \
      delays: [{mode, relay, handler, seconds, samples, rate, a_us, c_ns, load, predicted_p99_us, measured_p99_us, drifts}], delays_left_out, \
-     balances: [{name, policy, admitted, refused, relays: [{address, flows, load, a_us, c_ns}]}], \
+     balances: [{name, policy, admitted, refused, relays: [{address, flows, load, a_us, c_ns, \
+     reachability: {left_out, unreachable}}]}], \
      sojourn: [{mode, relay, handler, count, sum, largest, p50, p99, value_squares, octets, octet_squares, products, buckets}], \
      workers: [{worker, received, taken, given}], next_hops: [{link, via, packets, octets}], \
      attached: [{id, handler, at, packets, octets, missed, messages, refused}], \
@@ -341,14 +342,26 @@ fn balances(status: &Value, out: &mut String) {
             let real = |name: &str| relay.get(name).and_then(Value::as_f64).unwrap_or_default();
             let _ = writeln!(
                 out,
-                "     {}: {} flows, load {:.1} %, model {:.1} µs + {:.2} ns an octet",
+                "     {}: {} flows, load {:.1} %, model {:.1} µs + {:.2} ns an octet{}",
                 word(relay, "address"),
                 number(relay, "flows"),
                 real("load") * 100.0,
                 real("a_us"),
-                real("c_ns")
+                real("c_ns"),
+                unreachable(relay)
             );
         }
+    }
+}
+
+/// Whether a relay is left out of its balance, and the connections that it has not accepted.
+fn unreachable(relay: &Value) -> String {
+    let its = |name: &str| relay.pointer(&format!("/reachability/{name}"));
+    let left_out = its("left_out").and_then(Value::as_bool) == Some(true);
+    let left_out = if left_out { ", left out" } else { "" };
+    match its("unreachable").and_then(Value::as_u64) {
+        Some(count @ 1..) => format!("{left_out}, {count} connections not accepted"),
+        _ => left_out.to_owned(),
     }
 }
 

@@ -13,6 +13,16 @@ const ADMITTED: Family =
     ("gatewright_balance_admitted_flows", "flows", "Flows that a balance admitted.");
 const REFUSED: Family =
     ("gatewright_balance_refused_flows", "flows", "Flows that a balance refused, by reason.");
+const LEFT_OUT: Family = (
+    "gatewright_balance_left_out",
+    "",
+    "Whether a relay of a balance is left out, as it does not accept connections.",
+);
+const UNREACHABLE: Family = (
+    "gatewright_balance_unreachable_connections",
+    "connections",
+    "Connections that a relay of a balance did not accept.",
+);
 
 /// The families of all balances; nothing without one.
 pub(super) fn write(page: &mut Page, balances: &[BalanceStatus]) {
@@ -23,6 +33,10 @@ pub(super) fn write(page: &mut Page, balances: &[BalanceStatus]) {
             let labels = [name, ("relay", address.as_str())];
             page.gauge(FLOWS, &labels, relay.flows);
             page.gauge(LOAD, &labels, format!("{:e}", relay.load));
+            if let Some(reachability) = &relay.reachability {
+                page.gauge(LEFT_OUT, &labels, u8::from(reachability.left_out));
+                page.count(UNREACHABLE, &labels, reachability.unreachable);
+            }
         }
         page.count(ADMITTED, &[name], balance.admitted);
         for (reason, count) in &balance.refused {

@@ -14,7 +14,7 @@ use nix::{
         eventfd::EventFd,
         socket::{
             AddressFamily, SockFlag, SockType, SockaddrStorage, connect, setsockopt, socket,
-            sockopt::Linger,
+            sockopt::{Linger, TcpNoDelay},
         },
     },
 };
@@ -65,7 +65,7 @@ struct ProxiedConnection {
     /// The time of its last activity.
     moved_at: Instant,
     /// Its place at a relay of the balance, until it is closed.
-    _flow: Option<AdmittedFlow>,
+    flow: Option<AdmittedFlow>,
 }
 
 pub(super) struct ProxyServer {
@@ -180,10 +180,10 @@ impl ProxyServer {
 
     /// Begins to connect for a client, or breaks it off.
     fn serve(&mut self, client: TcpStream, now: Instant) {
-        let (server, flow) = match &self.setup.target {
-            ConnectionTarget::Server(server) => (*server, None),
-            ConnectionTarget::Balance(balancer, kind) => match balancer.admit(*kind) {
-                Ok(flow) => (flow.server, Some(flow)),
+        let (address, flow) = match &self.setup.target {
+            ConnectionTarget::Server(server) => (Some(*server), None),
+            ConnectionTarget::Balance(balancer, kind) => match balancer.admit(*kind, now) {
+                Ok(flow) => (flow.server(), Some(flow)),
                 Err(_refusal) => {
                     count(&self.counts.not_admitted, 1);
                     break_off(&client);
@@ -191,7 +191,7 @@ impl ProxyServer {
                 }
             },
         };
-        if let Err(client) = self.open(client, (server, flow), now) {
+        if let Err(client) = self.open(client, (address, flow), now) {
             count(&self.counts.unreachable, 1);
             break_off(&client);
         }
@@ -201,22 +201,16 @@ impl ProxyServer {
     fn open(
         &mut self,
         client: TcpStream,
-        (server, flow): (SocketAddr, Option<AdmittedFlow>),
+        (address, mut flow): (Option<SocketAddr>, Option<AdmittedFlow>),
         now: Instant,
     ) -> Result<(), TcpStream> {
-        let Ok(server) = begin(server) else { return Err(client) };
-        if is_among_last(&server) {
-            return Err(client);
-        }
+        let Some(server) = begin_somewhere(address, &mut flow, now) else { return Err(client) };
         let ready = [client.set_nonblocking(true), client.set_nodelay(true)];
         if ready.iter().any(Result::is_err) {
             return Err(client);
         }
         let index = self.vacant.pop().unwrap_or(self.connections.len());
-        let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT | EpollFlags::EPOLLRDHUP;
-        let token = u64::try_from(index).unwrap_or(u64::MAX - FIRST) + FIRST;
-        let event = || EpollEvent::new(flags | EpollFlags::EPOLLET, token);
-        let watched = [self.epoll.add(&client, event()), self.epoll.add(&server, event())];
+        let watched = [self.watch(&client, index), self.watch(&server, index)];
         if watched.iter().any(Result::is_err) {
             // One that had no place yet has none now.
             if index < self.connections.len() {
@@ -231,7 +225,7 @@ impl ProxyServer {
             to_client: Pipe::new(),
             connected: false,
             moved_at: now,
-            _flow: flow,
+            flow,
         };
         match self.connections.get_mut(index) {
             Some(place) => *place = Some(connection),
@@ -241,13 +235,39 @@ impl ProxyServer {
         Ok(())
     }
 
+    /// Reports the readiness of an end of the connection `index`.
+    fn watch(&self, end: &TcpStream, index: usize) -> nix::Result<()> {
+        let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT | EpollFlags::EPOLLRDHUP;
+        let token = u64::try_from(index).unwrap_or(u64::MAX - FIRST) + FIRST;
+        self.epoll.add(end, EpollEvent::new(flags | EpollFlags::EPOLLET, token))
+    }
+
     /// Serves a connection as far as possible without waiting.
     fn step(&mut self, index: usize, now: Instant) {
         let Some(Some(connection)) = self.connections.get_mut(index) else { return };
         match connection.step(now, &self.counts) {
             Ok(true) => self.again.push(index),
             Ok(false) => {}
+            Err(End::Unreachable) => self.connect_elsewhere(index, now),
             Err(end) => self.close(index, end),
+        }
+    }
+
+    /// Connects to another relay of the balance for a client whose relay has not accepted, or
+    /// closes the connection.
+    fn connect_elsewhere(&mut self, index: usize, now: Instant) {
+        let server = self.connections.get_mut(index).and_then(Option::as_mut).and_then(|it| {
+            let address = it.flow.as_mut()?.try_elsewhere(now);
+            begin_somewhere(address, &mut it.flow, now)
+        });
+        let server = server.filter(|server| self.watch(server, index).is_ok());
+        match (server, self.connections.get_mut(index)) {
+            (Some(server), Some(Some(connection))) => {
+                // The former one leaves the epoll set as it is closed.
+                connection.server = server;
+                connection.moved_at = now;
+            }
+            _ => self.close(index, End::Unreachable),
         }
     }
 
@@ -276,7 +296,7 @@ impl ProxyServer {
             let Some(Some(connection)) = self.connections.get(index) else { continue };
             let silent = now.saturating_duration_since(connection.moved_at);
             if !connection.connected && silent >= self.setup.connect {
-                self.close(index, End::Unreachable);
+                self.connect_elsewhere(index, now);
             } else if connection.connected && silent >= self.setup.idle {
                 self.close(index, End::Idle);
             }
@@ -303,6 +323,9 @@ impl ProxiedConnection {
             match self.server.take_error() {
                 Ok(None) if self.server.peer_addr().is_ok() => {
                     (self.connected, self.moved_at) = (true, now);
+                    if let Some(flow) = &mut self.flow {
+                        flow.accepted();
+                    }
                 }
                 Ok(None) => return Ok(false),
                 Ok(Some(_)) | Err(_) => return Err(End::Unreachable),
@@ -339,18 +362,47 @@ fn pass(
     Ok(carried)
 }
 
+/// Begins to connect to the server at `address`, or where that fails at once to another relay that
+/// the flow may go to; `None` if no connection begins. Tries each relay once at most.
+fn begin_somewhere(
+    mut address: Option<SocketAddr>,
+    flow: &mut Option<AdmittedFlow>,
+    now: Instant,
+) -> Option<TcpStream> {
+    loop {
+        match begin(address?) {
+            // The last descriptors are for what serves no peer.
+            Ok(server) => return Some(server).filter(|server| !is_among_last(server)),
+            Err(errno) if is_own(errno) => return None,
+            Err(_) => address = flow.as_mut()?.try_elsewhere(now),
+        }
+    }
+}
+
 /// Begins to connect, without waiting.
-fn begin(to: SocketAddr) -> io::Result<TcpStream> {
+fn begin(to: SocketAddr) -> nix::Result<TcpStream> {
     let family = if to.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let socket = socket(family, SockType::Stream, flags, None)?;
+    setsockopt(&socket, TcpNoDelay, &true)?;
     match connect(socket.as_raw_fd(), &SockaddrStorage::from(to)) {
-        Ok(()) | Err(Errno::EINPROGRESS) => {}
-        Err(errno) => return Err(errno.into()),
+        Ok(()) | Err(Errno::EINPROGRESS) => Ok(TcpStream::from(socket)),
+        Err(errno) => Err(errno),
     }
-    let stream = TcpStream::from(socket);
-    stream.set_nodelay(true)?;
-    Ok(stream)
+}
+
+/// Whether a connection failed for want of something on this host, which says nothing of the
+/// server: descriptors, memory, local ports (socket(2), connect(2)).
+const fn is_own(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::EMFILE
+            | Errno::ENFILE
+            | Errno::ENOMEM
+            | Errno::ENOBUFS
+            | Errno::EADDRNOTAVAIL
+            | Errno::EAGAIN
+    )
 }
 
 /// Makes the close of the connection a reset, so that the other end does not take it as a normal

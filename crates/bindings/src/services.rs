@@ -23,7 +23,6 @@ use gatewright_interwork::mapping::{FlexView, ObjectMatch, Rule};
 use gatewright_onem2m::audit::Audit;
 use gatewright_onem2m::{CseType, Limits, Registrar, Serialisation};
 use gatewright_part::{Change, LogEvent, LogLevel, PartHistogram, PartStatus, Staged, Unable};
-use gatewright_store::StoreError;
 use reasons::{
     DISK_FULL, UNBOUND, short, why_doubted, why_forgotten, why_held, why_lost, why_short,
     why_unreadable,
@@ -89,7 +88,7 @@ impl ServiceError {
     /// in use, which may be free later, 77 for a missing right, 78 for certificates.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Cse(cse::StartError::Store(StoreError::InUse(_))) => 75,
+            Self::Cse(cse::StartError::Store(error)) => error.exit_code().unwrap_or(69),
             Self::Listen(CannotListen { source, .. }) => match source.kind() {
                 io::ErrorKind::AddrInUse => 75,
                 io::ErrorKind::PermissionDenied => 77,

@@ -4,6 +4,7 @@
     clippy::unwrap_used,
     clippy::indexing_slicing,
     clippy::cast_possible_truncation,
+    clippy::panic,
     reason = "a test may fail loudly"
 )]
 
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
     };
     let trials = vec![
         trial("the_driver_forwards_as_the_graph_does", the_driver_forwards_as_the_graph_does),
+        trial("neither_forwards_addresses_of_no_packet", neither_forwards),
         trial("the_driver_counts_and_drops_as_the_graph_does", rules_are_as_handlers),
     ];
     libtest_mimic::run(&arguments, trials).exit_code()
@@ -263,6 +265,106 @@ fn the_driver_forwards_as_the_graph_does() -> Result<(), Failed> {
         ForwardingReason::Dropped,
     ];
     assert!(silent.iter().all(|(reason, _)| rare.contains(reason)), "{silent:?}");
+    Ok(())
+}
+
+/// Addresses, and whether packets from them and to them are forwarded: the first and the last of each
+/// network that is of one link, a host itself, groups or nobody, and those beside it (RFC 1812 §5.3.7,
+/// RFC 3927 §7, RFC 4291 §2.5.6, RFC 6890 §2.2).
+const ADDRESSES: [(&str, bool); 34] = [
+    ("0.0.0.0", false),
+    ("0.255.255.255", false),
+    ("1.0.0.0", true),
+    ("126.255.255.255", true),
+    ("127.0.0.0", false),
+    ("127.255.255.255", false),
+    ("128.0.0.0", true),
+    ("169.253.255.255", true),
+    ("169.254.0.0", false),
+    ("169.254.255.255", false),
+    ("169.255.0.0", true),
+    ("223.255.255.255", true),
+    ("224.0.0.0", false),
+    ("224.0.0.251", false),
+    ("239.255.255.255", false),
+    ("240.0.0.0", false),
+    ("255.255.255.254", false),
+    ("255.255.255.255", false),
+    ("::", false),
+    ("::1", false),
+    ("::ffff:0.0.0.0", false),
+    ("::ffff:8.8.8.8", false),
+    ("::ffff:255.255.255.255", false),
+    ("64:ff9b::1", true),
+    ("2000::", true),
+    ("fe7f:ffff::1", true),
+    ("fe80::", false),
+    ("febf:ffff::1", false),
+    ("fec0::1", true),
+    ("feff:ffff::1", true),
+    ("ff00::", false),
+    ("ff02::1", false),
+    ("ff0e::1", false),
+    ("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", false),
+];
+
+/// A datagram from one address to another as the LAN's host sends it.
+fn datagram(from: IpAddr, to: IpAddr) -> Vec<u8> {
+    let payload = common::hex("0007 0007 0008 0000");
+    match (from, to) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            common::from_a(&common::ipv4(from, to, IpProtocol::UDP, &payload, |_| {}))
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            ipv6::frame(LAN_MAC, A.0, IpProtocol::UDP, (from, to), 64, &payload)
+        }
+        _ => panic!("{from} and {to} are of two families"),
+    }
+}
+
+/// With routes to everywhere, driver and graph forward the same packets from and to these addresses,
+/// and drop the same: the driver hands them to the graph, which says why.
+fn neither_forwards() -> Result<(), Failed> {
+    let mut graph = graph()?;
+    graph.host.add_route("0.0.0.0/0".parse()?, Route::Via { link: WAN, gateway: B.1.into() })?;
+    graph.host.add_route6("::/0".parse()?, Route::Via { link: WAN, gateway: B6.into() })?;
+    let (mut forwarding, program) = driver()?;
+    let (behind, mut routes) = (HopIndex(2), RoutesWriter::in_memory(100)?);
+    routes.insert("0.0.0.0/0".parse()?, behind)?;
+    forwarding.insert4("0.0.0.0/0".parse()?, behind, &routes)?;
+    forwarding.routes6().insert("::/0".parse()?, behind)?;
+    let causes = ["martian", "bad-source", "beyond-scope"];
+    let dropped = |graph: &Gateway| -> u64 {
+        let drops = graph.drops().into_iter();
+        drops.filter(|(_, cause, _)| causes.contains(cause)).map(|(_, _, count)| count).sum()
+    };
+    let mut passed = 0;
+    for (text, is_forwarded) in ADDRESSES {
+        let address: IpAddr = text.parse()?;
+        let [from, to]: [IpAddr; 2] = if address.is_ipv4() {
+            [A.1.into(), "198.51.100.9".parse()?]
+        } else {
+            [A6.into(), "2001:db8:1:2::3".parse()?]
+        };
+        for (from, to) in [(address, to), (from, address)] {
+            let (frame, before) = (datagram(from, to), dropped(&graph));
+            let run = program.run(&frame, 1)?;
+            let sent = graph.receive(LAN, std::slice::from_ref(&frame));
+            if is_forwarded {
+                assert_eq!(run.verdict, XDP_REDIRECT, "{from} to {to}");
+                assert_eq!(sent, [(WAN, run.frame)], "{from} to {to}");
+                continue;
+            }
+            assert_eq!((run.verdict, run.frame), (XDP_PASS, frame), "{from} to {to}");
+            assert_eq!(sent, [], "{from} to {to}");
+            // Groups and broadcasts as destinations have causes of their own, or go up.
+            assert!(from != address || dropped(&graph) == before + 1, "{from} to {to}");
+            passed += 1;
+        }
+    }
+    let counts = forwarding.counts(0)?;
+    let scope = counts.into_iter().find(|(of, _)| *of == ForwardingReason::Scope);
+    assert_eq!(scope.unwrap().1.packets, passed);
     Ok(())
 }
 

@@ -1,5 +1,5 @@
 //! A gateway that cannot begin says what is missing, and ends with the code for it: 77 for a right,
-//! 69 for a device.
+//! 69 for a device or a file that the system lets nobody write.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -113,10 +113,63 @@ fn a_missing_device_is_named() -> Result<(), Failed> {
     Ok(())
 }
 
+/// A run that ends by itself, and a look at what the description needs.
+const RUN: &str = "run gateway.toml --stop-after 5 --socket socket";
+const DOCTOR: &str = "doctor gateway.toml";
+/// A folder that nobody can write to, and files that may not grow.
+const MOUNT: &str = "mount -t tmpfs -o ro none kept";
+const LIMIT: &str = "ulimit -f 0";
+
+/// Runs a verb with this description after a command of the shell, with mounts of its own.
+fn run_after(
+    place: &Place,
+    host: &Namespace,
+    (first, verb): (&str, &str),
+    description: &str,
+) -> (Option<i32>, String) {
+    let folder = place.path();
+    fs::write(folder.join("gateway.toml"), description).unwrap();
+    let script = format!("cd {} && {first} && exec ./gatewright {verb} 2>&1", folder.display());
+    let output = host.command("unshare").args(["-m", "sh", "-c", &script]).output().unwrap();
+    (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// A store and an audit log where this user may not write, where nobody can, and where files may not
+/// grow.
+fn a_file_that_cannot_be_written_is_named() -> Result<(), Failed> {
+    let host = Namespace::new()?;
+    host.ip(&["link", "set", "lo", "up"])?;
+    let place = Place::new("stores");
+    let kept = place.path().join("kept");
+    fs::create_dir(&kept)?;
+    let cse = "[cse]\nbase = \"cse\"\nid = \"/cse\"\n";
+    let store = format!("{cse}store = \"{}/cse.db\"\n", kept.display());
+    let web = "[web]\nlisten = \"127.0.0.1:8787\"\n";
+    let audit = format!("{cse}{web}audit = \"{}/web.db\"\n", kept.display());
+    for (description, file) in [(&store, "kept/cse.db"), (&audit, "kept/web.db")] {
+        let (code, said) = run(&place, &host, &NOBODY, description);
+        let is_named = said.contains(file) && said.contains("Permission denied");
+        assert!(code == Some(77) && is_named, "{description}: {code:?} {said}");
+        for (first, cause) in [(MOUNT, "Read-only file system"), (LIMIT, "at most 0 octets")] {
+            let (code, said) = run_after(&place, &host, (first, RUN), description);
+            let is_named = said.contains(file) && said.contains(cause);
+            assert!(code == Some(69) && is_named, "{first} {description}: {code:?} {said}");
+        }
+    }
+    for (first, found) in [(MOUNT, "read-only, tmpfs"), (LIMIT, "file size")] {
+        let (code, said) = run_after(&place, &host, (first, DOCTOR), &store);
+        let mut lines = said.lines();
+        let missing = lines.any(|line| line.starts_with("MISSING") && line.contains(found));
+        assert!(code == Some(1) && missing, "{first}: {code:?} {said}");
+    }
+    Ok(())
+}
+
 fn main() {
     let trial = |name: &str, run: fn() -> Result<(), Failed>| match Needs::new()
         .namespaces()
         .program("setpriv")
+        .program("unshare")
         .missing()
     {
         None => Trial::test(name, run),
@@ -127,6 +180,7 @@ fn main() {
     let trials = vec![
         trial("a_missing_right_is_named", a_missing_right_is_named),
         trial("a_missing_device_is_named", a_missing_device_is_named),
+        trial("a_file_that_cannot_be_written_is_named", a_file_that_cannot_be_written_is_named),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }

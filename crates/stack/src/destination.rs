@@ -107,7 +107,8 @@ impl DestinationKey for Ipv6Addr {
     #[inline]
     fn is_routable(self) -> bool {
         let bits = self.to_bits();
-        bits >> 120 != 0xff && bits >> 118 != 0x3fa && bits > 1
+        // Of what begins with eighty zeroes, a layer knows more.
+        bits >> 120 != 0xff && bits >> 118 != 0x3fa && bits >> 48 != 0
     }
 
     #[inline]

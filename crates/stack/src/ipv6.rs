@@ -28,9 +28,9 @@ use std::{
 const TRUNCATED: Reason = Reason("truncated");
 /// The version is not 6.
 const VERSION: Reason = Reason("bad-version");
-/// The source is invalid: multicast, loopback, or one of this host's own addresses.
+/// The source is invalid: multicast, loopback, IPv4-mapped, or one of this host's own addresses.
 const SOURCE: Reason = Reason("bad-source");
-/// The destination is invalid: unspecified or loopback.
+/// The destination is invalid: unspecified, loopback or IPv4-mapped.
 const DESTINATION: Reason = Reason("bad-destination");
 /// For a group that this host has not joined.
 const NOT_MEMBER: Reason = Reason("not-member");
@@ -111,13 +111,13 @@ impl Ipv6Layer {
         let is_martian = out.host().is_martian_on(link, source) && !tells_of_a_duplicate(ip, rest);
         // Shorter frames are padded by the link.
         packet.truncate(len);
-        if source.is_multicast() || source.is_loopback() || is_martian {
+        if source.is_multicast() || is_of_no_wire(source) || is_martian {
             return out.drop(SOURCE, packet);
         }
         if packet.meta().arrival == Arrival::Other {
             return out.drop(OTHER_STATION, packet);
         }
-        if destination.is_unspecified() || destination.is_loopback() {
+        if destination.is_unspecified() || is_of_no_wire(destination) {
             return out.drop(DESTINATION, packet);
         }
         if destination.is_multicast() {
@@ -273,6 +273,12 @@ fn is_member(out: &mut Out<'_>, link: LinkIndex, group: Ipv6Addr) -> bool {
 pub(crate) fn solicited_node(ip: Ipv6Addr) -> Ipv6Addr {
     let low = ip.to_bits() & 0xff_ffff;
     Ipv6Addr::from_bits(0xff02_0000_0000_0000_0000_0001_ff00_0000 | low)
+}
+
+/// Whether an address is never in a packet: the loopback address, and IPv4 addresses as programs write
+/// them beside those of IPv6 (RFC 6890 §2.2.3).
+const fn is_of_no_wire(address: Ipv6Addr) -> bool {
+    address.is_loopback() || address.to_ipv4_mapped().is_some()
 }
 
 /// Forwards a packet for another host.

@@ -14,6 +14,7 @@ use crate::reader::{ReadReport, RowReader};
 use crate::remembered::{self, Remembered};
 use crate::reserve::{DiskSpace, Reserve, allocate_beyond};
 use crate::row_changes::write_rows;
+use crate::size_limit;
 use crate::sqlite::{
     APPLICATION_ID, SCHEMA_VERSION, has_checksums, stored_row, to_row_id, used_pages,
 };
@@ -172,6 +173,10 @@ impl Database {
         refuse_orphans(path)?;
         let path = &resolve(path)?;
         refuse_orphans(path)?;
+        Self::open_resolved(path, options).map_err(|error| size_limit::cause_of(error, path))
+    }
+
+    fn open_resolved(path: &PathBuf, options: &DatabaseOptions) -> Result<Self, StoreError> {
         let lock = lock(path, Absent::Create)?;
         let connection = Connection::open_with_flags(
             path,

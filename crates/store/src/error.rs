@@ -69,7 +69,7 @@ pub enum StoreError {
     #[error("{} is damaged: `gatewright store verify` shows what is wrong with it", .0.display())]
     Unsound(PathBuf),
     /// The lock file cannot be created.
-    #[error("the lock {} cannot be taken", path.display())]
+    #[error("the lock {} cannot be taken: {source}", path.display())]
     Lock {
         /// The lock.
         path: PathBuf,
@@ -84,10 +84,61 @@ pub enum StoreError {
         /// The cause.
         source: io::Error,
     },
+    /// The process may not write files as large as the database's.
+    #[error(
+        "{} cannot be written: this process may write files of at most {octets} octets: `ulimit -f \
+         unlimited`, or `LimitFSIZE=infinity` in the service",
+        path.display()
+    )]
+    SizeLimit {
+        /// The file.
+        path: PathBuf,
+        /// The limit (`RLIMIT_FSIZE`).
+        octets: u64,
+    },
     /// The system gives no thread to read it.
     #[error("no thread to read the database: {0}")]
     Thread(#[source] io::Error),
     /// The database fails: damaged, unreadable, or the disk is full.
     #[error("error of the database: {0}")]
     Database(#[from] rusqlite::Error),
+}
+
+impl StoreError {
+    /// The exit code of a program that ends for this (`sysexits.h`), where the cause has one: 75 for a
+    /// database in use, 77 for a missing right, 69 for what the system does not allow.
+    pub fn exit_code(&self) -> Option<u8> {
+        match self {
+            Self::InUse(_) => Some(75),
+            Self::SizeLimit { .. } => Some(69),
+            Self::Lock { source, .. } | Self::File { source, .. } => match source.kind() {
+                io::ErrorKind::PermissionDenied => Some(77),
+                io::ErrorKind::ReadOnlyFilesystem => Some(69),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_that_has_an_exit_code_is_told_apart() {
+        let lock =
+            |kind: io::ErrorKind| StoreError::Lock { path: "a.lock".into(), source: kind.into() };
+        for (error, code) in [
+            (StoreError::InUse("a".into()), Some(75)),
+            (lock(io::ErrorKind::PermissionDenied), Some(77)),
+            (lock(io::ErrorKind::ReadOnlyFilesystem), Some(69)),
+            (lock(io::ErrorKind::NotFound), None),
+            (StoreError::SizeLimit { path: "a".into(), octets: 0 }, Some(69)),
+            (StoreError::Foreign("a".into()), None),
+        ] {
+            assert_eq!(error.exit_code(), code, "{error}");
+        }
+        assert!(lock(io::ErrorKind::ReadOnlyFilesystem).to_string().contains("ead-only"));
+    }
 }

@@ -28,6 +28,7 @@ mod reader;
 mod remembered;
 mod reserve;
 mod row_changes;
+mod size_limit;
 mod sqlite;
 mod stored_rows;
 mod writer;

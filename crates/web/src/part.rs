@@ -115,8 +115,8 @@ impl WebError {
                 io::ErrorKind::PermissionDenied => 77,
                 _ => 69,
             },
-            Self::Audit(StoreError::InUse(_)) => 75,
-            Self::Tls(_) | Self::Audit(_) | Self::Tokens { .. } => 78,
+            Self::Audit(error) => error.exit_code().unwrap_or(78),
+            Self::Tls(_) | Self::Tokens { .. } => 78,
         }
     }
 }

@@ -6,13 +6,15 @@ use gatewright_config::{Config, Device, Link, Mode};
 use gatewright_descriptors::clock_is_set;
 use gatewright_link::{InterfaceDriver, InterfaceProperties};
 use gatewright_planes::limit_shortages;
-use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use std::{fs, num::NonZero, path::Path, thread::available_parallelism};
 
 /// Largest MTU of a veth device whose frames AF_XDP receives in one buffer.
 const VETH_MTU_MAX: usize = 3498;
 /// Largest MTU whose frames fit into a chunk of a page, which AF_XDP needs to copy nothing.
 const PAGE_MTU_MAX: usize = 3786;
+/// What a store takes at the least, with the log of its changes.
+const STORE_OCTETS_MIN: u64 = 1024 * 1024;
 
 /// The state of a description's interfaces; without one, of all that this machine has.
 pub(super) fn devices(config: Option<&Config>) -> Vec<SystemCheck> {
@@ -126,6 +128,9 @@ pub(super) fn limits(config: Option<&Config>) -> Vec<SystemCheck> {
     } else {
         descriptors
     }];
+    let size = getrlimit(Resource::RLIMIT_FSIZE).map_or(RLIM_INFINITY, |(soft, _)| soft);
+    // Without a limit there is nothing to be said.
+    checks.extend((size != RLIM_INFINITY).then(|| file_size(config, size)));
     let setup = config.and_then(|config| links::setup_of(config).ok());
     let short = setup.map(|setup| limit_shortages(&setup)).unwrap_or_default();
     let memory = "locked memory and mappings";
@@ -139,6 +144,18 @@ pub(super) fn limits(config: Option<&Config>) -> Vec<SystemCheck> {
     });
     checks.extend(told);
     checks
+}
+
+/// The largest file that the process may write, of so many octets.
+#[allow(clippy::useless_conversion, reason = "the limit is narrower on machines of 32 bits")]
+fn file_size(config: Option<&Config>, octets: nix::sys::resource::rlim_t) -> SystemCheck {
+    let stores = |config: &Config| config.cse.as_ref().is_some_and(|cse| cse.store.is_some());
+    let needs = config.is_some_and(stores) && u64::from(octets) < STORE_OCTETS_MIN;
+    let found = format!("{octets} octets at most");
+    SystemCheck::good("limits", "file size", found).lacking(
+        needs,
+        "`ulimit -f unlimited`, or `LimitFSIZE=infinity` in the service: stores and captures grow",
+    )
 }
 
 /// Processors, and those that a description takes for itself.

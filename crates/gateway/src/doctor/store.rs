@@ -2,7 +2,7 @@
 
 use super::SystemCheck;
 use gatewright_config::Config;
-use nix::sys::statvfs::statvfs;
+use nix::sys::statvfs::{FsFlags, statvfs};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -23,7 +23,7 @@ const AUDIT_MIB: u64 = 256;
 /// The state of the disks.
 pub(super) fn checks(config: Option<&Config>) -> Vec<SystemCheck> {
     let cse = config.and_then(|config| config.cse.as_ref());
-    let Some(cse) = cse else { return vec![check(Path::new(STATE), None)] };
+    let Some(cse) = cse else { return vec![check(Path::new(STATE), false, None)] };
     let Some(store) = &cse.store else {
         let found = "the service entity is in memory";
         let advice = "readings are gone at the next start: give `[cse] store`";
@@ -33,11 +33,11 @@ pub(super) fn checks(config: Option<&Config>) -> Vec<SystemCheck> {
     let wanted = cse.store_mib.map(|mib| u64::from(mib) + audit + BESIDE_MIB);
     let path = Path::new(store);
     let has = fs::metadata(path).map_or(0, |file| file.len() / MIB);
-    vec![check(path.parent().unwrap_or(path), wanted.map(|mib| mib.saturating_sub(has)))]
+    vec![check(path.parent().unwrap_or(path), true, wanted.map(|mib| mib.saturating_sub(has)))]
 }
 
-/// The disk of `folder`, where `wanted` MiB are to fit.
-fn check(folder: &Path, wanted: Option<u64>) -> SystemCheck {
+/// The disk of `folder`, on which a store is if it `has_store`, and where `wanted` MiB are to fit.
+fn check(folder: &Path, has_store: bool, wanted: Option<u64>) -> SystemCheck {
     let name = folder.display().to_string();
     let there = existing(folder);
     let Ok(disk) = statvfs(&there) else {
@@ -48,6 +48,12 @@ fn check(folder: &Path, wanted: Option<u64>) -> SystemCheck {
     let (blocks, size) = (u64::from(disk.blocks_available()), u64::from(disk.fragment_size()));
     let free = blocks.saturating_mul(size) / MIB;
     let kind = kind_of(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default(), &there);
+    if disk.flags().contains(FsFlags::ST_RDONLY) {
+        let check = SystemCheck::good("disk", name, format!("read-only, {kind}"));
+        let advice = "mount it for writing, or store elsewhere; a service needs the folder among its \
+                      `ReadWritePaths=`";
+        return check.lacking(has_store, advice);
+    }
     let check = SystemCheck::good("disk", name, format!("{free} MiB free, {kind}"));
     if IN_MEMORY.contains(&kind.as_str()) {
         return check.lacking(
@@ -105,7 +111,7 @@ mod tests {
     #[test]
     fn a_store_larger_than_the_disk_is_told() {
         let here = std::env::temp_dir().join("gw-no-such-folder/deeper");
-        let short = check(&here, Some(u64::MAX / MIB));
+        let short = check(&here, true, Some(u64::MAX / MIB));
         assert_eq!(short.state, CheckState::Missing, "{short:?}");
         assert!(short.advice.is_some());
     }

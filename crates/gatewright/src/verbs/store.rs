@@ -143,10 +143,7 @@ impl Store {
 }
 
 fn failure(path: &Path, error: &StoreError) -> Failure {
-    let exit = match error {
-        StoreError::InUse(_) => Exit::Busy,
-        _ => Exit::Configuration,
-    };
+    let exit = error.exit_code().map_or(Exit::Configuration, Exit::of);
     // Every other error names the file that is at fault, which may be the second of two.
     let text = match error {
         StoreError::Database(_) => format!("{}: {error}", path.display()),

@@ -182,19 +182,33 @@ const FILE_MAX: u64 = 64 << 20;
 ///
 /// A [`Failure`] that names the file.
 pub fn read_whole(path: &str) -> Result<String, Failure> {
-    let octets = if path == "-" {
-        read_most(std::io::stdin())
-    } else {
-        open_text(Path::new(path)).and_then(read_most)
-    };
-    text_of(path, octets)
+    text_of(path, octets_of(path, FILE_MAX))
 }
 
-fn read_most(file: impl Read) -> std::io::Result<Vec<u8>> {
+/// The octets of a file that has at most so many, or of standard input for `-`.
+///
+/// # Errors
+///
+/// A [`Failure`] that names the file.
+pub fn read_octets(path: &str, octets_max: u64) -> Result<Vec<u8>, Failure> {
+    octets_of(path, octets_max).map_err(|error| Failure::file(path, &error))
+}
+
+fn octets_of(path: &str, octets_max: u64) -> std::io::Result<Vec<u8>> {
+    if path == "-" {
+        read_most(std::io::stdin(), octets_max)
+    } else {
+        open_text(Path::new(path)).and_then(|file| read_most(file, octets_max))
+    }
+}
+
+fn read_most(file: impl Read, octets_max: u64) -> std::io::Result<Vec<u8>> {
     let mut octets = Vec::new();
-    let read = file.take(FILE_MAX + 1).read_to_end(&mut octets)?;
-    if read as u64 > FILE_MAX {
-        let words = format!("longer than {} MiB", FILE_MAX >> 20);
+    let read = file.take(octets_max + 1).read_to_end(&mut octets)?;
+    if read as u64 > octets_max {
+        let (mebi, kibi) = (octets_max >> 20, octets_max >> 10);
+        let most = if mebi > 0 { format!("{mebi} MiB") } else { format!("{kibi} KiB") };
+        let words = format!("longer than {most}");
         return Err(std::io::Error::new(ErrorKind::FileTooLarge, words));
     }
     Ok(octets)

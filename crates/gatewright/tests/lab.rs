@@ -129,13 +129,124 @@ fn a_small_experiment_is_run_compared_and_promised() {
     assert!(lines[0].ends_with(": noise"), "{}", compared.out);
     assert!(lines[1].ends_with(": unsteady in A and B, not judged"), "{}", compared.out);
 
-    let flow = ["--rate", "50", "--octets", "400", "--within-ms", "1000", "--json"];
-    let promise = gatewright(&[&["lab", "promise", &json], &flow[..]].concat());
-    assert_eq!(promise.code, 0, "{}", promise.err);
-    for it in promise.json().as_array().unwrap() {
+    let promise = gatewright(&[&["lab", "promise", &json, "--json"], &FLOW[..]].concat());
+    let promises = promise.json();
+    let promises = promises.as_array().unwrap();
+    assert_eq!(promises.len(), result["models"].as_array().unwrap().len());
+    for it in promises.iter().filter(|it| it["cause"].is_null()) {
         assert!(it["flows"].as_u64().unwrap() > 0, "{it}");
         assert!(it["load"].as_f64().unwrap() < 1.0, "{it}");
     }
+    let has_any = promises.iter().any(|it| it["cause"].is_null());
+    assert_eq!(promise.code, i32::from(!has_any), "{}", promise.err);
+    a_changed_model_is_promised_by(&folder, result);
+}
+
+/// 50 packets of 400 octets a second, 95 % of them within a second.
+const FLOW: [&str; 6] = ["--rate", "50", "--octets", "400", "--within-ms", "1000"];
+
+/// The first relay of a result, alone and with what the machine measured in its place: a model of
+/// 10 µs, and steady conditions without losses.
+fn steady(mut result: Value) -> Value {
+    let relay = result["models"][0]["relay"].clone();
+    let of_relay = |values: &Value| -> Value {
+        values.as_array().unwrap().iter().filter(|it| it["relay"] == relay).cloned().collect()
+    };
+    result["models"] = of_relay(&result["models"]);
+    result["conditions"] = of_relay(&result["conditions"]);
+    for it in result["conditions"].as_array_mut().unwrap() {
+        (it["steady"], it["received"]) = (true.into(), it["sent"].clone());
+    }
+    let model = &mut result["models"][0];
+    (model["service_variation"], model["p95_over_mean"]) = (0.1.into(), 1.0.into());
+    model["queue"] = serde_json::json!({
+        "chosen": "first-in-first-out", "setup": null, "error_pct": 5.0, "loser_error_pct": 6.0,
+        "service": {"intercept": 1e-5, "slope": 0.0, "r_squared": 1.0, "count": 3}, "conditions": 3
+    });
+    result
+}
+
+/// What `lab promise --model` says of a result that is changed so, in JSON and as text.
+fn promised(folder: &Folder, result: &Value, flow: &[&str]) -> (i32, Value, String) {
+    let file = folder.path("promised.json");
+    fs::write(&file, result.to_string()).unwrap();
+    let arguments = [&["lab", "promise", &file, "--model"], flow].concat();
+    let text = gatewright(&arguments);
+    let json = gatewright(&[&arguments[..], &["--json"]].concat());
+    assert_eq!(text.code, json.code);
+    (json.code, json.json()[0].clone(), text.out)
+}
+
+fn a_changed_model_is_promised_by(folder: &Folder, result: Value) {
+    let steady = steady(result);
+    let (code, json, text) = promised(folder, &steady, &FLOW);
+    assert_eq!((code, &json["beyond_rate"], &json["unsteady"]), (0, &400.into(), &0.into()));
+    assert!(
+        json["flows"].as_u64().unwrap() > 1000 && json["model"]["fixed_ns"] == 10_000,
+        "{json}"
+    );
+    assert!(text.contains("the model errs by 5 %; beyond the measured 400/s\n"), "{text}");
+    assert!(text.contains("\n    fixed_ns = 10000\n"), "{text}");
+
+    let mut unsteady = steady.clone();
+    unsteady["conditions"][0]["steady"] = false.into();
+    let larger = ["--rate", "50", "--octets", "5000", "--within-ms", "1000"];
+    let (code, json, text) = promised(folder, &unsteady, &larger);
+    assert_eq!((code, &json["beyond_octets"]), (0, &serde_json::json!([100, 1000])), "{json}");
+    let marks = "; beyond the measured 100 to 1000 octets; 1 of 3 conditions unsteady\n";
+    assert!(text.contains(marks), "{text}");
+
+    let refused = |change: &dyn Fn(&mut Value), why: &str| {
+        let mut changed = steady.clone();
+        change(&mut changed);
+        let (code, json, text) = promised(folder, &changed, &FLOW);
+        assert_eq!(code, 1, "{why}");
+        assert!(json["flows"].is_null() && json["model"].is_null(), "{json}");
+        assert!(json["cause"].as_str().unwrap().contains(why), "{json}");
+        assert!(text.contains(" no promise: ") && text.contains(why), "{text}");
+        assert!(text.contains("\n    # none: ") && !text.contains("fixed_ns"), "{text}");
+    };
+    let fixed = "/models/0/queue/service/intercept";
+    refused(&|it| *it.pointer_mut(fixed).unwrap() = (-2e-6).into(), "no octets takes -2.0 µs");
+    let setup = serde_json::json!({"longest": -3e-6, "time_constant": 0.008});
+    refused(
+        &|it| it["models"][0]["queue"]["setup"] = setup.clone(),
+        "-3.0 µs longer after a long pause",
+    );
+    refused(
+        &|it| it["models"][0]["queue"]["error_pct"] = 72.into(),
+        "the model errs by 72 %, and 50 % are allowed",
+    );
+    refused(
+        &|it| it["conditions"][1]["received"] = 90.into(),
+        "25.0 % were lost at 400/s, and 5.0 % are allowed",
+    );
+    refused(&|it| it["models"][0]["queue"] = Value::Null, "too few conditions for a model");
+}
+
+/// Files without an end are read as far as they may be long.
+#[test]
+fn a_file_without_an_end_is_refused() {
+    let refused = |arguments: &[&str], said: &str| {
+        let answer = gatewright(arguments);
+        assert_eq!(answer.code, 78, "{arguments:?}: {}", answer.err);
+        assert!(answer.err.contains(said), "{arguments:?}: {}", answer.err);
+    };
+    refused(&["lab", "plan", "/dev/zero"], "an experiment of more than 1048576 octets");
+    refused(&["lab", "run", "/dev/zero"], "an experiment of more than 1048576 octets");
+    refused(&["lab", "run", "--agents", "/dev/zero"], "of more than 1048576 octets");
+    refused(&["lab", "plan", "/dev/urandom"], "/dev/urandom: not UTF-8");
+    refused(&[&["lab", "promise", "/dev/zero"], &FLOW[..]].concat(), "longer than 64 MiB");
+    let stamp = ["lab", "stamp", "send", "127.0.0.1", "--key-file"];
+    refused(&[&stamp[..], &["/dev/zero"]].concat(), "/dev/zero: longer than 64 KiB");
+    refused(&["mesh", "key", "show", "/dev/zero"], "/dev/zero: line 1");
+    let folder = common::folder("lab-pipe");
+    let pipe = folder.join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let pipe = pipe.to_str().unwrap();
+    refused(&["lab", "plan", pipe], "a named pipe is not read");
+    refused(&[&stamp[..], &[pipe]].concat(), "a named pipe is not read");
+    refused(&["mesh", "key", "show", pipe], "a named pipe is not read");
 }
 
 #[test]

@@ -7,7 +7,8 @@
 //! - [`DelayLine`] is a cable of given capacity, latency, jitter and loss between two namespaces.
 //! - [`agent`] runs experiments between machines: an agent on each, and a coordinator.
 //! - [`report`] shows a run as one HTML file and as CSV; [`compare`](compare()) sets two beside each
-//!   other; [`promise`](promise()) says how many flows the node carries under a bound.
+//!   other; [`promise`](promise()) says how many flows the node carries under a bound, or why its model
+//!   cannot tell.
 #![forbid(unsafe_code)]
 
 pub mod agent;
@@ -42,7 +43,7 @@ pub use line::DelayLine;
 pub use loaded::{LoadedRoundTrips, round_trips_under_load};
 pub use plan::{LabPlan, fit, plan};
 pub use processor::machine;
-pub use promise::{BalanceKeys, FlowPromise, promise};
+pub use promise::{BalanceKeys, FlowPromise, UnusableModel, promise};
 pub use result::{ConditionResult, LabRun, LeftOut, ObserverCost, RelayModel};
 pub use round_trips::{RoundTripMedians, round_trips_beside_irtt};
 pub use run::{LabError, LabProgress, run};

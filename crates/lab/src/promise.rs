@@ -1,8 +1,8 @@
 //! How many flows of a kind a node carries under a bound, by its fitted model.
 
-use crate::result::RelayModel;
+use crate::result::{ConditionResult, LabRun, RelayModel};
 use gatewright_config::RelayKind;
-use gatewright_delay::{FlowKind, NodeLoad, NodeModel};
+use gatewright_delay::{FlowKind, NodeLoad, NodeModel, SetupTime};
 use serde::Serialize;
 
 /// What a node can promise.
@@ -12,6 +12,8 @@ pub struct FlowPromise {
     pub relay: RelayKind,
     /// Flows that it carries together.
     pub flows: u32,
+    /// Whether it carries more, and how many was not searched.
+    pub or_more: bool,
     /// Its load with these, from 0 to 1.
     pub load: f64,
     /// Their predicted delay at the quantile, in microseconds; none without a flow.
@@ -20,9 +22,67 @@ pub struct FlowPromise {
     pub next_us: Option<f64>,
     /// The model's error over left-out conditions, in percent.
     pub error_pct: f64,
+    /// Conditions that the model is of.
+    pub conditions: usize,
+    /// Those of them whose repetitions varied too much.
+    pub unsteady: usize,
+    /// The most packets a second that were measured, if the flows together have more.
+    pub beyond_rate: Option<u32>,
+    /// The least and the most octets that were measured, if the flow's are fewer or more.
+    pub beyond_octets: Option<[u16; 2]>,
     /// The model as keys of a description.
     pub model: BalanceKeys,
 }
+
+/// Why nothing can be promised from a model.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum UnusableModel {
+    /// None was fitted.
+    #[error("too few conditions for a model")]
+    Unfitted,
+    /// A packet of no octets takes no time, or less.
+    #[error("a packet of no octets takes {fixed_us:.1} µs by the model")]
+    FixedTime {
+        /// a of the service time a + c·b, in microseconds.
+        fixed_us: f64,
+    },
+    /// A packet of the flow takes no time, or less.
+    #[error("a packet of {octets} octets takes {service_us:.1} µs by the model")]
+    ServiceTime {
+        /// Octets of the flow's packets.
+        octets: f64,
+        /// Their service time, in microseconds.
+        service_us: f64,
+    },
+    /// A packet takes less after a pause.
+    #[error("a packet takes {longest_us:.1} µs longer after a long pause by the model")]
+    SetupTime {
+        /// D of the set-up time, in microseconds.
+        longest_us: f64,
+    },
+    /// It does not predict what was measured.
+    #[error("the model errs by {error_pct:.0} %, and {most:.0} % are allowed", most = ERROR_PCT_MAX)]
+    Error {
+        /// Its mean error over left-out conditions, in percent.
+        error_pct: f64,
+    },
+    /// Too many probes were lost at packets a second that the promise has, or fewer.
+    #[error("{loss_pct:.1} % were lost at {rate}/s, and {allowed_pct:.1} % are allowed")]
+    Losses {
+        /// Lost probes of the worst condition, in percent.
+        loss_pct: f64,
+        /// Its packets a second.
+        rate: u32,
+        /// The most that the flow allows, in percent.
+        allowed_pct: f64,
+    },
+}
+
+/// Mean error over left-out conditions above which a model says nothing, in percent.
+const ERROR_PCT_MAX: f64 = 50.0;
+/// Losses above which nothing is promised, in percent, also if fewer packets must keep the bound.
+const LOSS_PCT_MAX: f64 = 5.0;
 
 /// The delay model of a relay, as the keys of `[[balance.NAME.relay]]` have it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
@@ -62,106 +122,140 @@ fn whole(number: f64, least: f64) -> u64 {
 /// Flows that are tried at the most.
 const FLOWS_MAX: u32 = 1 << 20;
 
-/// The largest number of flows whose predicted delay keeps the bound; `None` if the relay has no
-/// queue model.
+/// The largest number of flows whose predicted delay keeps the bound, by the `model` of a relay in
+/// `run`.
 ///
 /// The quantile is that of the measured delays around their mean, plus the wait of a queue whose
 /// tail is exponential. Many flows together arrive as a Poisson process.
-pub fn promise(model: &RelayModel, flow: &FlowKind) -> Option<FlowPromise> {
-    let (queue, node) = (model.queue?, model.node_model()?);
+///
+/// # Errors
+///
+/// The [`UnusableModel`] tells why the model cannot carry a promise. Losses count at the load of the
+/// experiment's centre, as the model is of these conditions; the worst condition decides.
+pub fn promise(
+    run: &LabRun,
+    model: &RelayModel,
+    flow: &FlowKind,
+) -> Result<FlowPromise, UnusableModel> {
+    let queue = model.queue.ok_or(UnusableModel::Unfitted)?;
+    let node = model.node_model()?;
+    let service = node.service.at(flow.octets);
+    if !is_above_zero(service) {
+        let (octets, service_us) = (flow.octets, service * 1e6);
+        return Err(UnusableModel::ServiceTime { octets, service_us });
+    }
     let delay = |flows: u32| {
         let load = NodeLoad::default().with(&node, flow, f64::from(flows));
         node.quantile(flow.octets, &load, flow.quantile).map(|delay| delay * 1e6)
     };
     let keeps = |flows: u32| delay(flows).is_some_and(|it| it <= flow.bound_us);
+    let flows = most(keeps);
+    let rate = f64::from(flows) * flow.rate;
+    let measured = Measured::of(run, model.relay);
+    measured.check_losses(rate, flow.quantile)?;
+    Ok(FlowPromise {
+        relay: model.relay,
+        flows,
+        or_more: flows == FLOWS_MAX && keeps(flows + 1),
+        load: rate * service,
+        delay_us: (flows > 0).then(|| delay(flows)).flatten(),
+        next_us: delay(flows + 1),
+        error_pct: queue.error_pct,
+        conditions: measured.used().count(),
+        unsteady: measured.used().filter(|it| !it.steady).count(),
+        beyond_rate: measured.beyond_rate(rate),
+        beyond_octets: measured.beyond_octets(flow.octets),
+        model: (&node).into(),
+    })
+}
+
+/// The most flows that keep the bound, among those that are tried.
+fn most(keeps: impl Fn(u32) -> bool) -> u32 {
     let (mut low, mut high) = (0, 1);
-    while high < FLOWS_MAX && keeps(high) {
-        (low, high) = (high, high * 2);
+    while high <= FLOWS_MAX && keeps(high) {
+        (low, high) = (high, (high * 2).min(FLOWS_MAX + 1));
     }
     while high - low > 1 {
         let middle = low + (high - low) / 2;
         if keeps(middle) { low = middle } else { high = middle }
     }
-    Some(FlowPromise {
-        relay: model.relay,
-        flows: low,
-        load: f64::from(low) * flow.rate * node.service_time(flow.octets),
-        delay_us: (low > 0).then(|| delay(low)).flatten(),
-        next_us: delay(low + 1),
-        error_pct: queue.error_pct,
-        model: (&node).into(),
-    })
+    low
+}
+
+/// The conditions of a relay at the centre's load.
+struct Measured<'a>(Vec<&'a ConditionResult>);
+
+impl<'a> Measured<'a> {
+    fn of(run: &'a LabRun, relay: RelayKind) -> Self {
+        let load_pct = run.experiment.centre.load_pct;
+        let is_of = |it: &&ConditionResult| (it.relay, it.load_pct) == (relay, load_pct);
+        Self(run.conditions.iter().filter(is_of).collect())
+    }
+
+    /// Those that the model is of.
+    fn used(&self) -> impl Iterator<Item = &ConditionResult> {
+        self.0.iter().copied().filter(|it| it.received > 0 && it.node_base.is_some())
+    }
+
+    /// Fails if a condition of so many packets a second, or fewer, lost more than the flows allow.
+    fn check_losses(&self, rate: f64, quantile: f64) -> Result<(), UnusableModel> {
+        let allowed_pct = ((1.0 - quantile) * 100.0).min(LOSS_PCT_MAX);
+        let at_or_below = self.0.iter().filter(|it| f64::from(it.rate) <= rate);
+        let losses = at_or_below.map(|it| (it.loss_pct(), it.rate));
+        match losses.max_by(|(one, _), (other, _)| one.total_cmp(other)) {
+            Some((loss_pct, rate)) if loss_pct > allowed_pct => {
+                Err(UnusableModel::Losses { loss_pct, rate, allowed_pct })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The most packets a second that were measured, if `rate` is above them.
+    fn beyond_rate(&self, rate: f64) -> Option<u32> {
+        let most = self.used().map(|it| it.rate).max().unwrap_or(0);
+        (rate > f64::from(most)).then_some(most)
+    }
+
+    /// The sizes that were measured, if `octets` are not between them.
+    fn beyond_octets(&self, octets: f64) -> Option<[u16; 2]> {
+        let sizes = || self.used().map(|it| it.octets);
+        let (least, most) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
+        let is_between = (f64::from(least)..=f64::from(most)).contains(&octets);
+        (!is_between).then_some([least, most])
+    }
 }
 
 impl RelayModel {
-    /// The relay's model for predictions under flows; `None` without a queue model.
-    pub fn node_model(&self) -> Option<NodeModel> {
-        let queue = self.queue?;
-        Some(NodeModel {
+    /// The relay's model for predictions under flows.
+    ///
+    /// # Errors
+    ///
+    /// The [`UnusableModel`] tells what in it makes no sense, whatever the flows.
+    pub fn node_model(&self) -> Result<NodeModel, UnusableModel> {
+        let queue = self.queue.ok_or(UnusableModel::Unfitted)?;
+        let fixed = queue.service.intercept;
+        if !is_above_zero(fixed) {
+            return Err(UnusableModel::FixedTime { fixed_us: fixed * 1e6 });
+        }
+        let is_setup_wrong = |setup: &SetupTime| {
+            !setup.longest.is_finite() || setup.longest < 0.0 || !is_above_zero(setup.time_constant)
+        };
+        if let Some(setup) = queue.setup.filter(is_setup_wrong) {
+            return Err(UnusableModel::SetupTime { longest_us: setup.longest * 1e6 });
+        }
+        if queue.error_pct.is_nan() || queue.error_pct > ERROR_PCT_MAX {
+            return Err(UnusableModel::Error { error_pct: queue.error_pct });
+        }
+        Ok(NodeModel {
             queue: queue.chosen,
             service: queue.service,
             setup: queue.setup,
-            variation: self.service_variation,
+            variation: self.service_variation.max(0.0),
             spread: self.p95_over_mean.unwrap_or(1.0).max(1.0),
         })
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::analysis::{LinearFit, ModelChoice, QueueModel};
-
-    fn model(variation: f64) -> RelayModel {
-        // A service time of 1 ms, whatever the size.
-        let service = LinearFit { intercept: 0.001, slope: 0.0, r_squared: 1.0, count: 4 };
-        let queue = ModelChoice {
-            chosen: QueueModel::FirstInFirstOut,
-            service,
-            setup: None,
-            error_pct: 1.0,
-            loser_error_pct: 2.0,
-            conditions: 4,
-        };
-        RelayModel {
-            relay: RelayKind::TranslateUdp,
-            service: None,
-            intervals: None,
-            robust: None,
-            queue: Some(queue),
-            service_variation: variation,
-            p99_error_pct: None,
-            p95_over_mean: Some(1.0),
-        }
-    }
-
-    #[test]
-    fn the_promise_of_m_m_1_is_that_of_its_formula() {
-        // M/M/1: P(W > t) = ρ exp(−(µ − λ) t). At µ = 1000/s and 10/s a flow, the wait of 5 % at
-        // most is ln(ρ / 0.05) / (µ − λ); with the service time of 1 ms the bound of 6 ms leaves
-        // 5 ms: ρ = 0.54 gives 5.17 ms, ρ = 0.53 gives 5.02, ρ = 0.52 gives 4.88.
-        let flow = FlowKind { rate: 10.0, octets: 100.0, bound_us: 6000.0, quantile: 0.95 };
-        let promise = promise(&model(1.0), &flow).unwrap();
-        assert_eq!(promise.flows, 52, "{promise:?}");
-        assert!(promise.delay_us.unwrap() <= 6000.0 && promise.next_us.unwrap() > 6000.0);
-        assert!((promise.load - 0.52).abs() < 1e-9);
-        // A millisecond, whatever the size, with exponential times.
-        let model =
-            BalanceKeys { fixed_ns: 1_000_000, octet_ps: 0, variation_pct: 100, spread_pct: 100 };
-        assert_eq!(promise.model, model);
-    }
-
-    #[test]
-    fn a_bound_below_the_service_time_carries_no_flow() {
-        let flow = FlowKind { rate: 10.0, octets: 100.0, bound_us: 900.0, quantile: 0.95 };
-        let promise = promise(&model(1.0), &flow).unwrap();
-        assert_eq!((promise.flows, promise.delay_us), (0, None));
-    }
-
-    #[test]
-    fn no_bound_lets_a_node_be_overloaded() {
-        let flow = FlowKind { rate: 10.0, octets: 100.0, bound_us: 1e12, quantile: 0.95 };
-        let promise = promise(&model(1.0), &flow).unwrap();
-        assert_eq!((promise.flows, promise.next_us), (99, None), "100 flows are a load of 1");
-    }
+fn is_above_zero(number: f64) -> bool {
+    number > 0.0 && number.is_finite()
 }

@@ -11,7 +11,7 @@ mod stamp;
 
 use anyhow::Result;
 use gatewright_command::{
-    description::read_whole,
+    description::{read, read_whole},
     exit::{Exit, Failure},
     face::Face,
 };
@@ -26,7 +26,9 @@ pub(super) const JSON: &str = "run: {title, files: {html, json, csv}, seconds, p
      the file json has everything; plan: {relays, left_out: [{what, why}], conditions, \
      repetitions, probes, seconds, seconds_max, namespaces}; compare: {machines, conditions: \
      [{relay, octets, rate, load_pct, steady, difference: {delays, relative, interval, verdict}}], \
-     unmatched, level}; promise: [{relay, flows, load, delay_us, next_us, error_pct, model: {fixed_ns, octet_ps, variation_pct, spread_pct}}]; balance: {nodes, links, offered, \
+     unmatched, level}; promise: [{relay, flows, or_more, load, delay_us, next_us, error_pct, conditions, unsteady, beyond_rate, \
+     beyond_octets, model: {fixed_ns, octet_ps, variation_pct, spread_pct}} or {relay, flows: null, \
+     model: null, cause}]; balance: {nodes, links, offered, \
      seed, policies: [{policy, flows, violations_pct, packets, busiest_pct, refused}]}; mesh: {seed, nodes, links, \
      events, seconds, figures: [{name, value}], violations}; stamp send: {sent, reflected, repeated, foreign, stateful, \
      lost_there, lost_back, round_trip, jitter, inside, offset_us, offset_error_us, reflector_error_us, ttl}; stamp \
@@ -116,7 +118,7 @@ fn experiment(name: &str, face: Face) -> Result<(Experiment, String), Failure> {
             let message = format!("there is no experiment `{name}`: {known}, or a TOML file");
             return Err(Failure::new(Exit::Usage, message));
         }
-        None => read_whole(name)?,
+        None => read(name)?,
     };
     let sources = Sources::of(name, text);
     let text = sources.get(SourceId::default()).text();

@@ -1,13 +1,14 @@
 //! `gatewright mesh key`: keys of the members of a mesh with `trust = "pki"`.
 
 use crate::{
+    description,
     exit::{Exit, Failure},
     face::Face,
 };
 use anyhow::Result;
 use gatewright_mesh::{MESH_KEY_LEN, MeshNodeKey, MeshPublicKey};
 use serde_json::json;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 
@@ -76,7 +77,7 @@ fn new() -> Result<MeshNodeKey> {
 }
 
 fn read(file: &str) -> Result<MeshNodeKey> {
-    let text = fs::read_to_string(file).map_err(|error| Failure::file(file, &error))?;
+    let text = description::read(file)?;
     let key = MeshNodeKey::parse(&text);
     Ok(key.map_err(|error| Failure::new(Exit::Configuration, format!("{file}: {error}")))?)
 }

@@ -3,7 +3,7 @@
 use super::stamp::StampKeyFile;
 use anyhow::Result;
 use gatewright_command::{
-    description::read_whole,
+    description,
     exit::{Exit, Failure},
     face::Face,
 };
@@ -121,7 +121,7 @@ pub(super) fn run_file(file: &Path, output: &Path, face: Face) -> Result<Exit> {
 
 fn read(file: &Path, face: Face) -> Result<AgentExperiment, Failure> {
     let name = file.to_string_lossy();
-    let sources = Sources::of(&*name, read_whole(&name)?);
+    let sources = Sources::of(&*name, description::read(&name)?);
     let text = sources.get(SourceId::default()).text();
     parse_agent_experiment(SourceId::default(), text).map_err(|findings| {
         face.findings(&findings, &sources);

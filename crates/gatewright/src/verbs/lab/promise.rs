@@ -5,13 +5,17 @@ use gatewright_command::{
     exit::{Exit, Failure},
     face::Face,
 };
-use gatewright_lab::{BalanceKeys, FlowKind, FlowPromise};
+use gatewright_config::RelayKind;
+use gatewright_lab::{BalanceKeys, FlowKind, FlowPromise, RelayModel, UnusableModel};
+use serde::Serialize;
 use std::{fmt::Write, ops::RangeInclusive};
 
 /// Tells how many flows of a kind this node carries under a bound, by the models of a run.
 ///
 /// `gatewright lab promise lab-default.json --rate 50 --octets 400 --within-ms 5` answers for each
-/// relay of that run. The prediction is of the node's delay alone; links come on top.
+/// relay of that run. The prediction is of the node's delay alone; links come on top. Nothing is
+/// promised from a model without a service time, or that errs by more than 50 %, nor where more
+/// packets were lost than the flows allow; the cause is told. Ends with 1 if no relay can promise.
 #[derive(Debug, clap::Args)]
 pub(super) struct Promise {
     /// The results (JSON) of a run on this node.
@@ -40,14 +44,32 @@ impl Promise {
         let Self { rate, octets, within_ms, quantile, .. } = self;
         let (octets, bound_us) = (f64::from(octets), within_ms * 1000.0);
         let flow = FlowKind { rate, octets, bound_us, quantile };
-        let promises: Vec<FlowPromise> =
-            run.models.iter().filter_map(|model| gatewright_lab::promise(model, &flow)).collect();
-        if promises.is_empty() {
-            let message = format!("{}: no relay has a model: too few conditions", self.results);
+        if run.models.is_empty() {
+            let message = format!("{}: no relay has a model", self.results);
             return Err(Failure::new(Exit::Negative, message).into());
         }
-        face.answer(&promises, || text(&promises, &flow, self.model))?;
-        Ok(Exit::Success)
+        let answer = |model: &RelayModel| match gatewright_lab::promise(&run, model, &flow) {
+            Ok(promise) => RelayAnswer::Promise(promise),
+            Err(cause) => RelayAnswer::nothing(model.relay, cause),
+        };
+        let answers: Vec<RelayAnswer> = run.models.iter().map(answer).collect();
+        face.answer(&answers, || text(&answers, &flow, self.model))?;
+        let has_any = answers.iter().any(|it| matches!(it, RelayAnswer::Promise(_)));
+        Ok(if has_any { Exit::Success } else { Exit::Negative })
+    }
+}
+
+/// The answer for one relay.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum RelayAnswer {
+    Promise(FlowPromise),
+    Nothing { relay: RelayKind, flows: Option<u32>, model: Option<BalanceKeys>, cause: String },
+}
+
+impl RelayAnswer {
+    fn nothing(relay: RelayKind, cause: UnusableModel) -> Self {
+        Self::Nothing { relay, flows: None, model: None, cause: cause.to_string() }
     }
 }
 
@@ -79,7 +101,7 @@ fn within(text: &str, range: RangeInclusive<f64>, what: &str) -> Result<f64, Str
     number.ok_or_else(|| format!("from {least} to {most} {what}"))
 }
 
-fn text(promises: &[FlowPromise], flow: &FlowKind, has_models: bool) -> String {
+fn text(answers: &[RelayAnswer], flow: &FlowKind, has_models: bool) -> String {
     let mut text = format!(
         "flows of {} packets of {} octets a second, {} % of them within {} ms in the node\n",
         flow.rate,
@@ -87,29 +109,53 @@ fn text(promises: &[FlowPromise], flow: &FlowKind, has_models: bool) -> String {
         flow.quantile * 100.0,
         flow.bound_us / 1000.0
     );
-    for it in promises {
-        let millis = |us: Option<f64>| {
-            us.map_or_else(|| "overloaded".to_owned(), |us| format!("{:.3} ms", us / 1000.0))
-        };
+    for it in answers {
         // Writing to a string cannot fail.
-        let _ = writeln!(
-            text,
-            "{:20} {:>7} flows; load {:.0} %, delay {}, with one more {}; the model errs by {:.0} %",
-            it.relay.name(),
-            it.flows,
-            it.load * 100.0,
-            if it.flows == 0 { "–".to_owned() } else { millis(it.delay_us) },
-            millis(it.next_us),
-            it.error_pct
-        );
-        if has_models {
-            let BalanceKeys { fixed_ns, octet_ps, variation_pct, spread_pct } = it.model;
-            let _ = writeln!(
-                text,
-                "    fixed_ns = {fixed_ns}\n    octet_ps = {octet_ps}\n    variation_pct = \
-                 {variation_pct}\n    spread_pct = {spread_pct}"
-            );
-        }
+        let _ = match it {
+            RelayAnswer::Promise(it) => push_promise(&mut text, it, has_models),
+            RelayAnswer::Nothing { relay, cause, .. } if has_models => {
+                writeln!(text, "{:20} no promise: {cause}\n    # none: {cause}", relay.name())
+            }
+            RelayAnswer::Nothing { relay, cause, .. } => {
+                writeln!(text, "{:20} no promise: {cause}", relay.name())
+            }
+        };
     }
     text
+}
+
+fn push_promise(text: &mut String, it: &FlowPromise, has_models: bool) -> std::fmt::Result {
+    let millis = |us: Option<f64>| {
+        us.map_or_else(|| "overloaded".to_owned(), |us| format!("{:.3} ms", us / 1000.0))
+    };
+    write!(
+        text,
+        "{:20} {:>7} flows{}; load {:.0} %, delay {}, with one more {}; the model errs by {:.0} %",
+        it.relay.name(),
+        it.flows,
+        if it.or_more { " or more" } else { "" },
+        it.load * 100.0,
+        if it.flows == 0 { "–".to_owned() } else { millis(it.delay_us) },
+        millis(it.next_us),
+        it.error_pct
+    )?;
+    if let Some(most) = it.beyond_rate {
+        write!(text, "; beyond the measured {most}/s")?;
+    }
+    if let Some([least, most]) = it.beyond_octets {
+        write!(text, "; beyond the measured {least} to {most} octets")?;
+    }
+    if it.unsteady > 0 {
+        write!(text, "; {} of {} conditions unsteady", it.unsteady, it.conditions)?;
+    }
+    text.push('\n');
+    if has_models {
+        let BalanceKeys { fixed_ns, octet_ps, variation_pct, spread_pct } = it.model;
+        writeln!(
+            text,
+            "    fixed_ns = {fixed_ns}\n    octet_ps = {octet_ps}\n    variation_pct = \
+             {variation_pct}\n    spread_pct = {spread_pct}"
+        )?;
+    }
+    Ok(())
 }

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use gatewright_command::{
+    description::read_octets,
     exit::{Exit, Failure},
     face::Face,
 };
@@ -83,7 +84,7 @@ impl StampKeyFile {
     pub(super) fn read(&self) -> Result<Option<StampKey>, Failure> {
         let Some(path) = &self.key_file else { return Ok(None) };
         let shown = path.to_string_lossy();
-        let octets = std::fs::read(path).map_err(|error| Failure::file(&shown, &error))?;
+        let octets = read_octets(&shown, KEY_FILE_MAX)?;
         let key = octets.strip_suffix(b"\n").unwrap_or(&octets);
         if key.is_empty() {
             let message = format!("{shown}: an empty key authenticates nobody");
@@ -92,6 +93,9 @@ impl StampKeyFile {
         Ok(Some(StampKey::new(key)))
     }
 }
+
+/// Octets of a key file at the most; HMAC-SHA-256 makes 32 of any that are more than 64.
+const KEY_FILE_MAX: u64 = 64 << 10;
 
 /// How often progress is told.
 const TOLD_EVERY: Duration = Duration::from_secs(2);

@@ -85,9 +85,12 @@ const ERROR_PCT_MAX: f64 = 50.0;
 const LOSS_PCT_MAX: f64 = 5.0;
 
 /// The delay model of a relay, as the keys of `[[balance.NAME.relay]]` have it.
+///
+/// A description knows no set-up time, so all of it is in `fixed_ns`: at no load is a delay by these
+/// keys below that by the model.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 pub struct BalanceKeys {
-    /// a of the service time a + c·b, in nanoseconds.
+    /// a of the service time a + c·b with the longest set-up time, in nanoseconds.
     pub fixed_ns: u64,
     /// c, in picoseconds for each octet.
     pub octet_ps: u64,
@@ -99,8 +102,9 @@ pub struct BalanceKeys {
 
 impl From<&NodeModel> for BalanceKeys {
     fn from(model: &NodeModel) -> Self {
+        let fixed = model.service.intercept + model.setup.map_or(0.0, |setup| setup.longest);
         Self {
-            fixed_ns: whole(model.service.intercept * 1e9, 1.0),
+            fixed_ns: whole(fixed * 1e9, 1.0),
             octet_ps: whole(model.service.slope * 1e12, 0.0),
             variation_pct: whole(model.variation * 100.0, 0.0),
             spread_pct: whole(model.spread * 100.0, 100.0),

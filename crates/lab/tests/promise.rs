@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use gatewright_config::{RelayKind, parse_experiment};
-use gatewright_delay::SetupTime;
+use gatewright_delay::{NodeLoad, NodeModel, SetupTime};
 use gatewright_diagnostic::SourceId;
 use gatewright_lab::analysis::{LinearFit, ModelChoice, QueueModel};
 use gatewright_lab::{
@@ -173,4 +173,24 @@ fn a_promise_tells_what_it_is_not_measured_by() {
     // At one packet in a day more flows keep the bound than are tried.
     let promise = promise(&run, &FlowKind { rate: 1e-5, ..flow(6000.0) }).unwrap();
     assert_eq!((promise.flows, promise.or_more), (1 << 20, true));
+}
+
+/// A gateway's balance has these keys alone: it must not promise what the model does not.
+#[test]
+fn the_keys_of_a_model_with_a_set_up_time_are_never_faster_than_it() {
+    let mut run = run();
+    let setup = Some(SetupTime { longest: 0.003, time_constant: 0.008 });
+    run.models.first_mut().unwrap().queue.as_mut().unwrap().setup = setup;
+    let model = run.models.first().unwrap().node_model().unwrap();
+    let keys = promise(&run, &flow(6000.0)).unwrap().model;
+    assert_eq!(keys.fixed_ns, 4_000_000);
+    let service = LinearFit { intercept: 0.004, ..model.service };
+    let described = NodeModel { service, setup: None, ..model };
+    for flows in [0.0, 1.0, 10.0, 20.0] {
+        let at = |model: &NodeModel| {
+            let load = NodeLoad::default().with(model, &flow(6000.0), flows);
+            model.quantile(100.0, &load, 0.95).unwrap()
+        };
+        assert!(at(&described) >= at(&model), "{flows} flows");
+    }
 }

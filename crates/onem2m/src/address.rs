@@ -41,6 +41,14 @@ impl<'text> Address<'text> {
     }
 }
 
+/// The CSE of a remote entity, since a CSE can name any number of entities: `/id-mn` of
+/// `/id-mn/Cx`.
+pub(crate) fn node_of(from: &str) -> &str {
+    let rest = from.strip_prefix('/').and_then(|rest| rest.split_once('/'));
+    rest.and_then(|(_, entity)| from.strip_suffix(entity))
+        .map_or(from, |node| node.trim_end_matches('/'))
+}
+
 /// The CSE-ID that an SP-relative identifier begins with: `/id-mn` of `/id-mn/Cx`.
 pub(crate) fn cse_of(id: &str) -> &str {
     let end = id.get(1..).and_then(|rest| rest.find('/')).map_or(id.len(), |at| at + 1);

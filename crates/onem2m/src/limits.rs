@@ -13,6 +13,11 @@ pub struct Limits {
     /// Resources of one branch, counted alike: an AE, a remoteCSE or another child of the CSEBase,
     /// with everything below it. A full branch is as a full tree.
     pub branch_resources: usize,
+    /// Resources that keep the answers to non-blocking requests, counted alike with those answers; a
+    /// quarter of it those of one originator, and all at most a quarter of `resources`.
+    pub answers_kept: usize,
+    /// How long such an answer is kept at most, whatever the request's result persistence says.
+    pub answers_kept_within: Duration,
     /// Levels below the CSEBase.
     pub depth: usize,
     /// Octets of one request's content.
@@ -100,6 +105,8 @@ impl Default for Limits {
         Self {
             resources: 1_000_000,
             branch_resources: 250_000,
+            answers_kept: 65_536,
+            answers_kept_within: Duration::from_hours(24),
             depth: 32,
             content_octets: 1024 * 1024,
             name_octets: 255,
@@ -174,6 +181,9 @@ crate::counters! {
     tree_full,
     /// Creations refused because their branch (a child of the CSEBase) is full.
     branch_full,
+    /// Non-blocking requests refused, and answers not kept, because as many are kept as may be, of all
+    /// or of one originator.
+    answers_kept_full,
     /// Creations refused because the disk has room for deletions only.
     disk_full,
     /// Creations refused because they would lie too deep.

@@ -6,11 +6,12 @@
 
 mod family;
 
+use crate::address::node_of;
 use crate::dense::DenseMap;
 use crate::labels::LabelIndex;
 use crate::name_hash::NameKey;
 use crate::paged::{InstanceRecord, PagedInstances};
-use crate::places::Places;
+use crate::places::{AnswerPlaces, Places};
 use crate::resource::{Family, Resource};
 use crate::resource_type::ResourceType;
 use crate::stored::Damage;
@@ -64,6 +65,7 @@ pub(crate) struct Tree {
     by_seq: DenseMap<u64, Slot>,
     by_label: LabelIndex,
     places: Places,
+    answers: AnswerPlaces,
     /// Resources other than the root by the time they expire.
     expiry: DenseMap<(Timestamp, u64), ()>,
     /// remoteCSE resources by CSE-ID.
@@ -89,6 +91,7 @@ impl Tree {
             by_seq: DenseMap::default(),
             by_label: LabelIndex::default(),
             places: Places::default(),
+            answers: AnswerPlaces::default(),
             expiry: DenseMap::default(),
             by_cse: HashMap::new(),
             root: None,
@@ -148,8 +151,23 @@ impl Tree {
         self.resident_octets = (self.resident_octets + after).saturating_sub(before);
         self.by_label.add(resource);
         let (places, parent, seq) = (resource.places(), resource.parent, resource.seq);
+        let asker = asker_of(resource);
         let branch = parent.and_then(|parent| self.branch(parent, seq));
-        self.places.set(slot.0, branch, places);
+        self.set_places(slot, branch, places, asker);
+    }
+
+    /// Sets the places of the resource in a slot: of none with 0; `asker` is that of a request resource.
+    fn set_places(
+        &mut self,
+        slot: Slot,
+        branch: Option<u64>,
+        places: usize,
+        asker: Option<Arc<str>>,
+    ) {
+        let before = self.places.set(slot.0, branch, places);
+        if let Some(asker) = asker {
+            self.answers.exchange(node_of(&asker), before, places);
+        }
     }
 
     pub(crate) fn by_id(&self, id: &str) -> Option<Slot> {
@@ -362,7 +380,7 @@ impl Tree {
         self.by_label.add(&resource);
         self.resident_octets += resident_octets(&resource);
         let branch = parent.and_then(|parent| self.branch(parent, seq));
-        self.places.set(slot.0, branch, resource.places());
+        self.set_places(slot, branch, resource.places(), asker_of(&resource));
         match parent.and_then(|parent| self.get_mut(parent)) {
             Some(parent) => parent.adopt(&resource, slot),
             None if resource.resource_type == ResourceType::CseBase => self.root = Some(slot),
@@ -384,7 +402,7 @@ impl Tree {
         self.by_label.remove(&resource);
         self.resident_octets = self.resident_octets.saturating_sub(resident_octets(&resource));
         let branch = resource.parent.and_then(|it| self.branch(it, resource.seq));
-        self.places.set(slot.0, branch, 0);
+        self.set_places(slot, branch, 0, asker_of(&resource));
         self.expiry.remove((resource.expires, resource.seq));
         if let (ResourceType::RemoteCse, Some(cse)) = (resource.resource_type, resource.text("csi"))
         {
@@ -413,6 +431,11 @@ impl Tree {
         let above = self.get(parent).and_then(|it| Some((it.parent?, it.seq)));
         let branch = above.and_then(|(above, seq)| self.branch(above, seq));
         branch.map_or(0, |branch| self.places.of_branch(branch))
+    }
+
+    /// Places of request resources with their answers: of all, and of those of one node.
+    pub(crate) fn answer_places(&self, node: &str) -> (usize, usize) {
+        (self.answers.all(), self.answers.of(node))
     }
 
     /// The branch of the resource `seq` below `parent`, by the number of its first resource.
@@ -486,6 +509,11 @@ impl Tree {
 pub(crate) enum Expiring {
     Resident(Slot),
     PagedOut { container: Slot, seq: u64 },
+}
+
+/// Who has asked what a request resource keeps the answer to; `None` of other types.
+fn asker_of(resource: &Resource) -> Option<Arc<str>> {
+    (resource.resource_type == ResourceType::Request).then(|| Arc::clone(&resource.owner))
 }
 
 /// Octets of memory of a contentInstance; none of other types.

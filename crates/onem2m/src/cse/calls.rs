@@ -1,6 +1,7 @@
 //! Outgoing requests of this CSE, and the purpose of their responses.
 
 use super::{CallId, Cse, DEVICE_QUEUE, Done, Output, Recipient, Refusal, RequestContext};
+use crate::address::node_of;
 use crate::clock::Moment;
 use crate::limits::share;
 use crate::primitive::{Request, Response, Serialisation};
@@ -156,14 +157,6 @@ impl Calls {
         self.deadlines.remove(&(deadline, id));
         Some(purpose)
     }
-}
-
-/// The CSE of a remote entity, since a CSE can name any number of entities: `/id-mn` of
-/// `/id-mn/Cx`.
-pub(super) fn node_of(from: &str) -> &str {
-    let rest = from.strip_prefix('/').and_then(|rest| rest.split_once('/'));
-    rest.and_then(|(_, entity)| from.strip_suffix(entity))
-        .map_or(from, |node| node.trim_end_matches('/'))
 }
 
 impl Cse {

@@ -1,7 +1,7 @@
 //! Requests that wait inside this CSE: their limits and their deadlines.
 
-use super::calls::node_of;
 use super::{Cse, Refusal};
+use crate::address::node_of;
 use crate::limits::share;
 use crate::primitive::{Deadline, Request};
 use crate::status::Status;

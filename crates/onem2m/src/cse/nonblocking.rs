@@ -5,14 +5,17 @@ use super::access::{Originator, Right};
 use super::create::Draft;
 use super::outbox::OutboxMessage;
 use super::{Cse, Done, Recipient, Refusal, RequestContext, Target};
+use crate::address::node_of;
+use crate::limits::share;
 use crate::primitive::{Deadline, Operation, Release, Request, Response, ResponseType};
-use crate::resource::{Resource, push_json_text};
+use crate::resource::{PLACE_OCTETS, Resource, push_json_text};
 use crate::resource_type::ResourceType;
 use crate::status::Status;
 use crate::time::Timestamp;
+use crate::tree::Slot;
 use core::fmt::Write;
 use core::time::Duration;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -113,7 +116,8 @@ impl Cse {
         let begins = self.begins(request);
         let kept = request.result_kept.map(|time| time.resolve(begins));
         let kept = kept.filter(|&until| until > begins || request.executes.is_none());
-        kept.unwrap_or_else(|| begins.plus(KEPT_FOR))
+        let latest = begins.plus(self.config.limits.answers_kept_within);
+        kept.map_or_else(|| begins.plus(KEPT_FOR), |until| until.min(latest))
     }
 
     /// Creates the request resource.
@@ -128,6 +132,8 @@ impl Cse {
         if !known {
             return Err(super::denied());
         }
+        let content = request.content.as_ref().map_or(0, |content| content.len());
+        self.check_answers_kept(from, 1 + content / PLACE_OCTETS)?;
         let parent = self.tree.root().ok_or_else(|| super::not_found("there is no base"))?;
         let until = self.kept_until(request);
         let attributes = json!({
@@ -159,6 +165,43 @@ impl Cse {
         Ok((self.resource(slot)?.seq, self.tree.path(slot)))
     }
 
+    /// Checks that the answers kept for `from` and for all may take up so many further places: each is a
+    /// branch of its own below the CSEBase, so no branch bounds them.
+    ///
+    /// # Errors
+    ///
+    /// 5000 if the limit is reached, of all or of the originator.
+    fn check_answers_kept(&mut self, from: &str, further: usize) -> Result<(), Refusal> {
+        let limits = &self.config.limits;
+        let most = limits.answers_kept.min(share(limits.resources));
+        let (all, own) = self.tree.answer_places(node_of(from));
+        if all + further <= most && own + further <= share(most) {
+            return Ok(());
+        }
+        self.counters.answers_kept_full += 1;
+        let why = format!(
+            "the CSE keeps answers to non-blocking requests in {} resources of 2 KiB for one \
+             originator, {most} in all: fetch and delete earlier ones, or wait until they expire",
+            share(most)
+        );
+        Err(Refusal::new(Status::InternalServerError, why))
+    }
+
+    /// Checks that the answer fits into the request resource.
+    fn check_answer(&mut self, slot: Slot, result: &Value) -> Result<(), Refusal> {
+        let mut given = Map::new();
+        given.insert("ors".into(), result.clone());
+        let (further, owner) = {
+            let kept = self.resource(slot)?;
+            (kept.further_places(&given), Arc::clone(&kept.owner))
+        };
+        if further == 0 {
+            return Ok(());
+        }
+        self.check_answers_kept(&owner, further)?;
+        self.check_growth(slot, &given)
+    }
+
     /// Fails requests accepted in an earlier run of which only the request resources are left:
     /// whether they were done is unknown.
     pub(super) fn fail_abandoned(&mut self) {
@@ -183,8 +226,14 @@ impl Cse {
     pub(super) fn keep_answer(&mut self, seq: u64, targets: &[String], response: &Response) {
         let text = response_text(response);
         if let Some(slot) = self.tree.by_seq(seq) {
-            let result: Value = serde_json::from_str(&text).unwrap_or_default();
-            let state = if response.status.is_success() { COMPLETED } else { FAILED };
+            let mut result: Value = serde_json::from_str(&text).unwrap_or_default();
+            let mut state = if response.status.is_success() { COMPLETED } else { FAILED };
+            if let Err(refusal) = self.check_answer(slot, &result) {
+                // The request was executed; only its answer has no room.
+                let refused = Response::refusing(&refusal, response.id.clone(), response.release);
+                result = serde_json::from_str(&response_text(&refused)).unwrap_or_default();
+                state = FAILED;
+            }
             self.change(slot, |kept| {
                 kept.attributes.insert("rs".into(), json!(state));
                 kept.attributes.insert("ors".into(), result);

@@ -1,7 +1,7 @@
 //! Recognition of repeated requests: the same originator, identifier and content.
 
-use super::calls::node_of;
 use super::{Cse, Recipient, RequestContext, Token};
+use crate::address::node_of;
 use crate::answer_octets::Reservation;
 use crate::clock::Moment;
 use crate::limits::Limits;

@@ -1,6 +1,6 @@
 //! Requests answered later: non-blocking ones, and those that wait in a polling channel.
 
-use crate::bench::{Bench, json};
+use crate::bench::{Bench, config, json};
 use core::time::Duration;
 use gatewright_onem2m::primitive::Deadline;
 use gatewright_onem2m::{
@@ -77,6 +77,67 @@ fn a_result_is_notified_or_not_wanted() {
     let silent = create_later(&mut bench, ResponseType::None);
     assert_eq!(bench.ask(silent).status.number(), 1000);
     assert!(bench.calls().is_empty());
+}
+
+/// Who asks much without fetching the answers fills a quarter of the room for them and leaves the rest
+/// to others; they expire, and a restart forgets none.
+#[test]
+fn kept_answers_are_bounded_for_one_and_for_all() {
+    let mut config = config();
+    config.limits.answers_kept = 8;
+    let mut bench = Bench::with(config);
+    let ask = |bench: &mut Bench, from: &str, kept: Option<&str>| {
+        let mut request = bench.request(Operation::Retrieve, from, "cse-in/none");
+        request.response_type = ResponseType::NonBlockingSynchronous;
+        kept.map_or(Ok(()), |kept| request.set("rp", kept)).unwrap();
+        bench.ask(request)
+    };
+    let status = |bench: &mut Bench, from: &str| ask(bench, from, None).status.number();
+    for from in ["Ca", "Cb", "Cc", "Cd", "Ce"] {
+        bench.register(from, from);
+    }
+    for expected in [1001, 1001, 5000] {
+        assert_eq!(status(&mut bench, "Ca"), expected);
+    }
+    for from in ["Cb", "Cc", "Cd"] {
+        assert_eq!([status(&mut bench, from), status(&mut bench, from)], [1001; 2], "{from}");
+    }
+    bench.restart();
+    let refused = ask(&mut bench, "Ce", None);
+    assert_eq!(refused.status.number(), 5000);
+    assert!(refused.content.unwrap().contains("8 in all"), "with a reason");
+    assert_eq!(bench.cse.counters().answers_kept_full, 1, "since the restart");
+    bench.pass(Duration::from_secs(601));
+    // Beyond a day nobody keeps one.
+    let accepted = ask(&mut bench, "Ce", Some("31536000000"));
+    let address = json(&accepted)["m2m:uri"].as_str().unwrap().to_owned();
+    let expires = json(&bench.get("Ce", &address))["m2m:req"]["et"].clone();
+    assert_eq!(expires, "20231115T222321,000000");
+    assert_eq!(bench.delete("Ce", &address).status.number(), 2002);
+    assert_eq!([status(&mut bench, "Ce"), status(&mut bench, "Ce")], [1001; 2]);
+    assert_eq!([status(&mut bench, "Ca"), status(&mut bench, "Ce")], [1001, 5000]);
+}
+
+/// An answer takes the places that it needs; one without room is said to have failed.
+#[test]
+fn an_answer_that_is_too_large_is_not_kept() {
+    let mut config = config();
+    config.limits.answers_kept = 40;
+    let mut bench = Bench::with(config);
+    bench.register("Ca", "a");
+    bench.create("Ca", "cse-in/a", ResourceType::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+    bench.reading("small", &"x".repeat(4_000));
+    bench.reading("large", &"x".repeat(40_000));
+    for (name, state, status) in [("small", 1, 2000), ("large", 2, 5000), ("small", 1, 2000)] {
+        let mut request = bench.request(Operation::Retrieve, "Ca", &format!("cse-in/a/c/{name}"));
+        request.response_type = ResponseType::NonBlockingSynchronous;
+        let accepted = bench.ask(request);
+        assert_eq!(accepted.status.number(), 1001);
+        let address = json(&accepted)["m2m:uri"].as_str().unwrap().to_owned();
+        let kept = &json(&bench.get("Ca", &address))["m2m:req"];
+        assert_eq!((&kept["rs"], &kept["ors"]["rsc"]), (&json!(state), &json!(status)), "{name}");
+    }
+    assert_eq!(bench.cse.counters().answers_kept_full, 1);
 }
 
 /// With the name of the CSE it would reach whomever its originator may not (TS-0001 §8.1.2).

@@ -35,6 +35,8 @@ impl AuditLog {
         let options = DatabaseOptions {
             octets_max: Some(0),
             audit_octets_max: octets_max,
+            // Nothing here is deleted to make room.
+            reserve_octets: 0,
             ..DatabaseOptions::default()
         };
         let mut database = Database::open_file(path, &options)?;

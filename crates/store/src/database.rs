@@ -12,7 +12,7 @@ use crate::opening::{Owner, check_owner, open_stopped};
 use crate::presence::Presence;
 use crate::reader::{ReadReport, RowReader};
 use crate::remembered::{self, Remembered};
-use crate::reserve::{DiskSpace, Reserve, allocate_beyond};
+use crate::reserve::{DiskSpace, Reserve, allocate_beyond, check_room_for_new, or_no_room};
 use crate::row_changes::write_rows;
 use crate::size_limit;
 use crate::sqlite::{
@@ -170,9 +170,17 @@ impl Database {
     }
 
     pub(crate) fn open_file(path: &Path, options: &DatabaseOptions) -> Result<Self, StoreError> {
+        Self::try_open_file(path, options).map_err(|error| or_no_room(path, error))
+    }
+
+    fn try_open_file(path: &Path, options: &DatabaseOptions) -> Result<Self, StoreError> {
         refuse_orphans(path)?;
         let path = &resolve(path)?;
         refuse_orphans(path)?;
+        // Before there is any file of it.
+        if path.metadata().map_or(true, |file| file.len() == 0) {
+            check_room_for_new(path, options.reserve_octets)?;
+        }
         Self::open_resolved(path, options).map_err(|error| size_limit::cause_of(error, path))
     }
 

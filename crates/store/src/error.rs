@@ -54,6 +54,22 @@ pub enum StoreError {
         .0.display()
     )]
     ReadOnly(PathBuf),
+    /// The disk has no room to open the database, or to create one with its reserve.
+    #[error(
+        "{}: the disk is full: {} KiB are free, and {} KiB are needed; make room there, or put the \
+         database elsewhere",
+        path.display(),
+        free / 1024,
+        needed.div_ceil(1024)
+    )]
+    NoRoom {
+        /// The database.
+        path: PathBuf,
+        /// Octets that are needed.
+        needed: u64,
+        /// Octets that are free.
+        free: u64,
+    },
     /// A file that would be written is there already.
     #[error("{} exists already, and is not overwritten: move it away first", .0.display())]
     Exists(PathBuf),
@@ -110,7 +126,7 @@ impl StoreError {
     pub fn exit_code(&self) -> Option<u8> {
         match self {
             Self::InUse(_) => Some(75),
-            Self::SizeLimit { .. } => Some(69),
+            Self::SizeLimit { .. } | Self::NoRoom { .. } => Some(69),
             Self::Lock { source, .. } | Self::File { source, .. } => match source.kind() {
                 io::ErrorKind::PermissionDenied => Some(77),
                 io::ErrorKind::ReadOnlyFilesystem => Some(69),

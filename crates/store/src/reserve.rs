@@ -5,12 +5,14 @@
 //! allocated again as soon as there is two and a half times its size on the disk and inside the database
 //! together.
 
+use crate::error::StoreError;
 use crate::lock::open_own;
 use crate::sqlite::beside;
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::libc::fsblkcnt_t;
 use nix::sys::statvfs::{Statvfs, statvfs};
+use rusqlite::ErrorCode;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -63,9 +65,7 @@ impl Reserve {
     /// room for it, and on a file system smaller than five of it, there is none.
     pub(crate) fn new(path: &Path, octets: u64, unused: u64) -> Self {
         let path = beside(path, ".reserve");
-        // On a disk as small as a few reserves, there would never be room for anything else again.
-        let total = seen(&path).map_or(u64::MAX, |seen| self::octets(&seen, seen.blocks()));
-        let octets = if total / RESERVES_MIN < octets { 0 } else { octets };
+        let octets = fitting(&path, octets);
         let mut reserve =
             Self { path, octets, looked: Instant::now(), disk_space: DiskSpace::default() };
         // What a killed process has let go is taken again if there is room for it.
@@ -150,6 +150,58 @@ impl Reserve {
         let short = short.max(self.octets.saturating_mul(2));
         self.disk_space.low = short;
         self.disk_space.is_low = self.disk_space.free.is_some_and(|free| free < short);
+    }
+}
+
+/// Octets of the reserve that the file system of `path` may have: on a disk as small as a few reserves,
+/// there would never be room for anything else again.
+fn fitting(path: &Path, octets: u64) -> u64 {
+    let total = seen(path).map_or(u64::MAX, |seen| self::octets(&seen, seen.blocks()));
+    if total / RESERVES_MIN < octets { 0 } else { octets }
+}
+
+/// Checks that a database that is to be created at `path` has room for itself and its reserve: without
+/// that it would take deletions only, and there is nothing to delete.
+///
+/// # Errors
+///
+/// [`StoreError::NoRoom`] if it has not.
+pub(crate) fn check_room_for_new(path: &Path, reserve_octets: u64) -> Result<(), StoreError> {
+    let octets = fitting(path, reserve_octets);
+    if octets == 0 {
+        return Ok(());
+    }
+    // A reserve of an earlier database is taken over.
+    let reserved = beside(path, ".reserve").metadata().map_or(0, |file| file.blocks());
+    let needed = octets.saturating_add(FULL_OCTETS);
+    let needed = needed.saturating_sub(reserved.saturating_mul(BLOCK_OCTETS));
+    refuse_without(path, needed)
+}
+
+/// Names the cause of a failure to open the database at `path` where it is a full disk; for its index
+/// of the write-ahead log SQLite says only that a write failed.
+pub(crate) fn or_no_room(path: &Path, error: StoreError) -> StoreError {
+    let is_of_disk = match &error {
+        StoreError::Database(source) => matches!(
+            source.sqlite_error_code(),
+            Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure | ErrorCode::CannotOpen)
+        ),
+        StoreError::File { source, .. } | StoreError::Lock { source, .. } => {
+            source.kind() == io::ErrorKind::StorageFull
+        }
+        _ => false,
+    };
+    let found = is_of_disk.then(|| refuse_without(path, FULL_OCTETS));
+    found.and_then(Result::err).unwrap_or(error)
+}
+
+fn refuse_without(path: &Path, needed: u64) -> Result<(), StoreError> {
+    let free = seen(path).map(|seen| octets(&seen, seen.blocks_available()));
+    match free {
+        Some(free) if free < needed => {
+            Err(StoreError::NoRoom { path: path.to_owned(), needed, free })
+        }
+        _ => Ok(()),
     }
 }
 

@@ -17,7 +17,7 @@ use gatewright_onem2m::audit::Audit;
 use gatewright_onem2m::{
     Cse, CseConfig, CseType, Input, Operation, Output, Request, ResourceType, Token,
 };
-use gatewright_store::{Database, DatabaseOptions, WriteReport};
+use gatewright_store::{Database, DatabaseOptions, StoreError, WriteReport};
 use libtest_mimic::{Arguments, Trial};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
@@ -58,7 +58,9 @@ fn main() -> ExitCode {
     let small_disk = SmallDisk::mount("small-disk", 2);
     let reserved_disk = SmallDisk::mount("reserved-disk", 10);
     let large_disk = SmallDisk::mount("large-disk", 24);
-    let no_disk = [&small_disk, &reserved_disk, &large_disk].iter().any(|disk| disk.is_none());
+    let created_disk = SmallDisk::mount("created-disk", 12);
+    let no_disk =
+        [&small_disk, &reserved_disk, &large_disk, &created_disk].iter().any(|disk| disk.is_none());
     let trials = vec![
         Trial::test("acknowledged_equals_stored_over_kill_9", || {
             kill_9();
@@ -71,6 +73,11 @@ fn main() -> ExitCode {
         .with_ignored_flag(no_disk),
         Trial::test("a_full_disk_stores_deletions_and_the_audit_log", move || {
             reserved(reserved_disk.as_ref().expect("mounted"));
+            Ok(())
+        })
+        .with_ignored_flag(no_disk),
+        Trial::test("no_database_is_created_on_a_full_disk", move || {
+            created(created_disk.as_ref().expect("mounted"));
             Ok(())
         })
         .with_ignored_flag(no_disk),
@@ -335,6 +342,43 @@ fn full_disk(disk: &SmallDisk) {
     // What was acknowledged is there, and reading it back needs no room.
     let reopened = Running::open(&path, &DatabaseOptions::default());
     assert_eq!(reopened.cse.resources(), acknowledged.len() + 2);
+}
+
+/// A database whose reserve has no room is not created: it would take deletions only. Without a
+/// reserve a full disk is named as such. When there is room, either is created.
+fn created(disk: &SmallDisk) {
+    let filler = disk.0.join("filler");
+    let files = || {
+        let names = std::fs::read_dir(&disk.0).unwrap().map(|file| file.unwrap().file_name());
+        names.filter(|name| name != "filler").collect::<Vec<_>>()
+    };
+    let open = |name: &str, reserve_octets| {
+        let mut options = DatabaseOptions::default();
+        options.reserve_octets = reserve_octets;
+        Database::open(&disk.0.join(name), &options).map(drop)
+    };
+    std::fs::write(&filler, vec![7; 10 * 1024 * 1024]).unwrap();
+    let refused = open("reserved.db", 2 * 1024 * 1024).unwrap_err();
+    assert!(matches!(refused, StoreError::NoRoom { .. }), "{refused}");
+    let said = refused.to_string();
+    assert!(said.contains("the disk is full: 2048 KiB are free, and 3072 KiB"), "{said}");
+    assert_eq!(files(), [""; 0], "nothing of it is there");
+    let mut file = std::fs::File::options().append(true).open(&filler).unwrap();
+    for left in [0_usize, 16, 64] {
+        // As much as there is room for.
+        while file.write(&[7; 4096]).is_ok() {}
+        file.set_len(file.metadata().unwrap().len() - u64::try_from(left * 1024).unwrap()).unwrap();
+        let refused = open(&format!("bare{left}.db"), 0).unwrap_err();
+        assert!(matches!(refused, StoreError::NoRoom { .. }), "{left}: {refused}");
+    }
+    // An open file has its room still.
+    drop(file);
+    std::fs::remove_file(&filler).unwrap();
+    for (name, octets) in
+        [("reserved.db", 2 * 1024 * 1024), ("bare0.db", 0), ("bare16.db", 0), ("bare64.db", 0)]
+    {
+        assert!(open(name, octets).is_ok(), "{name}");
+    }
 }
 
 /// Nothing is created on a full disk, but deletions and audited retrievals go on, for few failed

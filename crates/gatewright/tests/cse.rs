@@ -204,6 +204,16 @@ fn a_subscriber_hears_of_what_changes() {
     let left = ask(&["subscribe", "cse-mn/c", "--name", "t", "--target", "http://127.0.0.1:1"]);
     // Nobody is there to agree (5204), so it is refused.
     assert!(left.code == 1 && left.err.contains("5204"), "{}", left.err);
+    for (target, advice) in [
+        ("http://127.0.0.1:1", "answer the first notification (`vrq`) with 2000"),
+        ("mqtt://127.0.0.1:1/x", "a plain subscriber of MQTT does not"),
+        ("ftp://127.0.0.1:1", "targets are http://"),
+    ] {
+        let left = ask(&["subscribe", "cse-mn/c", "--name", "t", "--target", target]);
+        assert!(left.code == 1 && left.err.contains(advice), "{target}: {}", left.err);
+    }
+    let wrong = ask(&["get", "cse-mn?fu=1&cra=tomorrow"]);
+    assert!(wrong.code != 0 && wrong.err.contains("as 20261128T120000"), "{}", wrong.err);
     running.stop();
 }
 

@@ -114,7 +114,16 @@ codes! {
     MAY_BE_ABSENT = 246, "value may be absent",
         "An optional field, a list's item or a session variable may be absent. Say what happens \
          then: `let x = VALUE else STATEMENT`, `(VALUE else OTHER)`, or `if VALUE is present \
-         { … }`.";
+         { … }`.\n\n\
+         A session variable that was assigned is set until the handler waits (`send`, `wait`, \
+         `receive`, a part of a message that is still on its way), if the session has a key: \
+         another request may clear it meanwhile, or end the session.\n\n    \
+         session.last = request.verb\n    wait 1 second\n    \
+         return answer(200, session.last)                       wrong\n    \
+         return answer(200, (session.last else \"none\"))         right\n    \
+         let last = session.last else return answer(404, \"no\")  right\n\n\
+         A session for each connection is its handler's alone: there an assignment holds until \
+         `clear`.";
     NEEDLESS_ELSE = 247, "needless else",
         "Nothing in the value can be absent, so the `else` is never taken.";
     NOT_CONSTANT = 248, "not a constant",
@@ -126,7 +135,13 @@ codes! {
     UNKNOWN_HANDLER = 261, "handler never called",
         "No dispatch of the gateway's servers leads to this handler.";
     WRONG_RETURN = 262, "wrong return type",
-        "A handler answers with the response of the protocol whose request it handles.";
+        "A handler answers with the response of the protocol whose request it handles, by its name \
+         with its fields:\n\n    \
+         on ask(request) {\n        \
+         return                         wrong: it owes an answer\n        \
+         return request(verb: \"ASK\")   wrong: not the response\n        \
+         return answer(200, \"yes\")     right\n    }\n\n\
+         A timer and an opening have nobody to answer.";
     NO_RETURN = 263, "handler may end without an answer",
         "Every path through a handler ends with `return`, `close` or `fail`; only a handler that \
          the protocol dispatches `without response` may simply end.";

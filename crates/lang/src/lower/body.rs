@@ -4,6 +4,7 @@ use super::Context;
 use super::env::Env;
 use super::scope::{Flow, Local, SessionState, Ty, Value};
 use super::statement::EnclosingLoop;
+use super::trail::{self, SessionTrail};
 use crate::codes;
 use crate::ir::{
     Block, BlockId, Fold, Handler, HandlerKind, Instruction, MessageId, Operand, Partial, Register,
@@ -36,6 +37,8 @@ pub(super) struct Body<'c, 'a> {
     pub(super) variables: Vec<RegisterId>,
     /// Whether the connection ends after the value returned here.
     pub(super) closing: bool,
+    /// Why session variables may be absent.
+    pub(super) trail: SessionTrail,
 }
 
 /// Purpose of a body.
@@ -90,6 +93,7 @@ impl<'c, 'a> Body<'c, 'a> {
             loops: Vec::new(),
             variables: Vec::new(),
             closing: false,
+            trail: SessionTrail::default(),
         }
     }
 
@@ -255,7 +259,11 @@ impl<'c, 'a> Body<'c, 'a> {
     /// edge.
     pub(super) fn attempt(&mut self, partial: Partial, ty: &Ty, span: Span) -> Option<Value> {
         let Some(absent) = self.edge(span) else {
-            self.may_be_absent(span);
+            let of = match &partial {
+                Partial::Value(operand) => Some(*operand),
+                _ => None,
+            };
+            self.may_be_absent(of, span);
             return None;
         };
         let into = self.register_for("", ty, span)?;
@@ -273,11 +281,37 @@ impl<'c, 'a> Body<'c, 'a> {
         }
     }
 
-    pub(super) fn may_be_absent(&mut self, span: Span) {
-        self.context.report(
-            Diagnostic::error(&codes::MAY_BE_ABSENT, span, "this may be absent")
-                .help("say what happens then: `let x = … else return …`, or `(… else …)`"),
+    /// Reports a value that is used though it may be absent; of a session variable, why it may be.
+    fn may_be_absent(&mut self, of: Option<Operand>, span: Span) {
+        let env = self.env;
+        let session = env.session.as_ref();
+        let variable = of.and_then(|of| match of {
+            Operand::Session(slot) => Some((slot, session?.slots.get(slot.index())?.name.as_str())),
+            _ => None,
+        });
+        let Some((slot, name)) = variable else {
+            self.context.report(
+                Diagnostic::error(&codes::MAY_BE_ABSENT, span, "this may be absent")
+                    .help("say what happens then: `let x = … else return …`, or `(… else …)`"),
+            );
+            return;
+        };
+        let message = format!("the session variable `{name}` may be absent here");
+        let mut found = Diagnostic::error(&codes::MAY_BE_ABSENT, span, message);
+        for (place, remark) in self.trail.remarks(slot) {
+            found = found.also(place, remark);
+        }
+        let mut help = format!(
+            "say what happens then: `let {name} = session.{name} else return …`, or \
+             `(session.{name} else …)`"
         );
+        if self.trail.is_assigned(slot) {
+            let kept = format!(
+                "; or use the value itself: `let {name} = …`, then `session.{name} = {name}`"
+            );
+            help.push_str(&kept);
+        }
+        self.context.report(found.help(help));
     }
 
     /// The value, guaranteed to be set.
@@ -290,7 +324,7 @@ impl<'c, 'a> Body<'c, 'a> {
             return self.attempt(Partial::Value(value.operand), &ty, value.span);
         }
         let Some(absent) = self.edge(value.span) else {
-            self.may_be_absent(value.span);
+            self.may_be_absent(Some(value.operand), value.span);
             return None;
         };
         let present = self.new_block(value.span);
@@ -312,14 +346,24 @@ impl<'c, 'a> Body<'c, 'a> {
         let then = self.new_block(span);
         self.end(Terminator::Await { view, slots: missing, then }, span);
         self.go_on_in(then);
-        self.suspended();
+        self.suspended(span, trail::ARRIVES);
     }
 
-    /// Forgets facts after a wait: other requests may have changed a keyed session. A connection's
-    /// session is used by one handler at a time.
-    pub(super) fn suspended(&mut self) {
+    /// Forgets facts after a wait at `span`: other requests may have changed a keyed session. A
+    /// connection's session is used by one handler at a time.
+    pub(super) fn suspended(&mut self, span: Span, why: &'static str) {
         if self.env.session.as_ref().is_some_and(|session| session.keyed) {
-            self.flow.facts.retain(|fact| !matches!(fact, Operand::Session(_)));
+            self.forget_session(span, why);
         }
+    }
+
+    /// Forgets what is known of the session's variables.
+    pub(super) fn forget_session(&mut self, span: Span, why: &'static str) {
+        let trail = &mut self.trail;
+        self.flow.facts.retain(|fact| {
+            let Operand::Session(slot) = fact else { return true };
+            trail.forget(*slot, span, why);
+            false
+        });
     }
 }

@@ -23,6 +23,7 @@ mod session;
 mod statement;
 mod test;
 mod tidy;
+mod trail;
 mod value;
 mod variable;
 

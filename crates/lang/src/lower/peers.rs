@@ -3,6 +3,7 @@
 use super::body::Body;
 use super::build::Exchange;
 use super::scope::{SessionState, Ty};
+use super::trail;
 use crate::codes;
 use crate::ir::{Instruction, Operand, PeersId, RegisterType, RoleId, Terminator};
 use crate::syntax::ast::{Expression, ExpressionKind, Name, Statement};
@@ -211,7 +212,7 @@ impl Body<'_, '_> {
         };
         self.end(terminator, span);
         // Whatever was known was known of the session before.
-        self.flow.facts.retain(|fact| !matches!(fact, Operand::Session(_)));
+        self.forget_session(span, trail::OTHER_SESSION);
         self.otherwise(without, otherwise, span, why, true);
         self.go_on_in(then);
         self.flow.session = SessionState::Open;
@@ -272,7 +273,7 @@ impl Body<'_, '_> {
         }
         self.push(Instruction::EndSession, span);
         self.flow.session = SessionState::NotOpen;
-        self.flow.facts.retain(|fact| !matches!(fact, Operand::Session(_)));
+        self.forget_session(span, trail::OTHER_SESSION);
         Some(())
     }
 }

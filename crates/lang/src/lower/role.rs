@@ -282,7 +282,12 @@ impl<'a> Context<'a> {
         if written != info.response {
             let message = "this is not the protocol's response";
             if !self.found.iter().any(|found| found.primary.span == call.span) {
-                self.error(&codes::WRONG_RETURN, call.span, message);
+                let wanted = info.response.and_then(|it| self.message(it)).map(|it| &it.name);
+                let help = wanted.map_or_else(
+                    || "this protocol has no response".to_owned(),
+                    |wanted| format!("write `greeting {wanted}(…)`"),
+                );
+                self.report(Diagnostic::error(&codes::WRONG_RETURN, call.span, message).help(help));
             }
         }
         Some(build)

@@ -3,6 +3,7 @@
 use super::body::Body;
 use super::build::Exchange;
 use super::scope::{Ty, Value};
+use super::trail;
 use crate::codes;
 use crate::ir::{MessageId, Operand, RegisterType, RoleId, Terminator};
 use crate::syntax::ast::{self, Name, Path, Send, Statement, Time};
@@ -134,7 +135,7 @@ impl Body<'_, '_> {
         let terminator =
             Terminator::Send { role, address, message, response, within, then, failed };
         self.end(terminator, send.span);
-        self.suspended();
+        self.suspended(send.span, trail::WAITS);
         self.otherwise(failed, otherwise, send.span, "the exchange may fail", name.is_some());
         self.go_on_in(then);
         if let (Some(name), Some((view, register))) = (name, response) {
@@ -157,7 +158,7 @@ impl Body<'_, '_> {
         let into = self.register(&name.text, name.span, RegisterType::View(view));
         let (then, failed) = (self.new_block(span), self.new_block(span));
         self.end(Terminator::Receive { view, into, within, then, failed }, span);
-        self.suspended();
+        self.suspended(span, trail::WAITS);
         self.otherwise(failed, otherwise, span, "nothing may come", true);
         self.go_on_in(then);
         let (operand, ty) = (Operand::Register(into), Ty::View(view));
@@ -228,7 +229,7 @@ impl Body<'_, '_> {
         let terminator =
             Terminator::Gather { role, address, message, response, within, max, body: each, done };
         self.end(terminator, send.span);
-        self.suspended();
+        self.suspended(send.span, trail::WAITS);
         let before = self.flow.clone();
         self.go_on_in(each);
         let mark = self.scope.len();

@@ -3,6 +3,7 @@
 use super::body::Body;
 use super::build::Exchange;
 use super::scope::{Flow, Local, SessionState, Ty, Value};
+use super::trail;
 use crate::codes;
 use crate::ir::{Arithmetic, BlockId, Instruction, Operand, RegisterType, Terminator, Test};
 use crate::syntax::ast::{
@@ -111,7 +112,7 @@ impl<'a> Body<'_, 'a> {
         let then = self.new_block(span);
         self.end(Terminator::Sleep { period: time.value, then }, span);
         self.go_on_in(then);
-        self.suspended();
+        self.suspended(span, trail::WAITS);
     }
 
     /// Defines a name after an error nevertheless, so that one error gives one finding.
@@ -254,7 +255,7 @@ impl<'a> Body<'_, 'a> {
         self.go_on_in(head);
         let list = value.operand;
         self.end(Terminator::Next { list, cursor, into: into.clone(), body: each, done }, span);
-        self.another_turn(body);
+        self.another_turn(body, name.span);
         let before = self.flow.clone();
         self.go_on_in(each);
         let mark = self.scope.len();
@@ -304,7 +305,7 @@ impl<'a> Body<'_, 'a> {
         self.go_on_in(head);
         let next = Terminator::NextPart { of, separator, cursor, into, body: each, done };
         self.end(next, span);
-        self.another_turn(body);
+        self.another_turn(body, name.span);
         let before = self.flow.clone();
         self.go_on_in(each);
         let mark = self.scope.len();
@@ -339,7 +340,7 @@ impl<'a> Body<'_, 'a> {
         let left = Operand::Register(counter);
         let test = Test::Less(left, Operand::Int(times.value));
         self.end(Terminator::Branch { test, then: each, otherwise: done }, span);
-        self.another_turn(body);
+        self.another_turn(body, times.span);
         let before = self.flow.clone();
         self.go_on_in(each);
         let (operator, right) = (Arithmetic::Add, Operand::Int(1));
@@ -365,6 +366,7 @@ impl<'a> Body<'_, 'a> {
         }
         let (slot, _) = self.session_slot(name)?;
         self.flow.facts.retain(|fact| *fact != Operand::Session(slot));
+        self.trail.forget(slot, span, trail::CLEARED);
         self.push(Instruction::ClearSession { slot }, span);
         Some(())
     }
@@ -391,9 +393,9 @@ impl<'a> Body<'_, 'a> {
 
     /// Facts known at the beginning of every iteration. Nothing is known of the session's variables
     /// if the previous iteration may have waited, or ended the session.
-    fn another_turn(&mut self, body: &[Statement]) {
+    fn another_turn(&mut self, body: &[Statement], span: Span) {
         if body.iter().any(Statement::forgets) {
-            self.suspended();
+            self.suspended(span, trail::TURNS);
         }
     }
 
@@ -454,14 +456,20 @@ impl<'a> Body<'_, 'a> {
         let Some(value) = value else {
             if self.purpose.answers == Answers::Always {
                 let message = "this handler owes an answer";
-                self.context.error(&codes::WRONG_RETURN, span, message);
+                let wanted = self.wanted_answer();
+                self.wrong_return(
+                    span,
+                    message.to_owned(),
+                    &format!("write {wanted}, `close` or `fail`"),
+                );
             }
             self.leave(Terminator::Return { message: None, close: self.closing }, span);
             return;
         };
         if self.purpose.answers == Answers::Never {
             let message = "there is no request to answer here";
-            self.context.error(&codes::WRONG_RETURN, span, message);
+            let help = "write `return` alone; a message goes out by `send … to ROLE`";
+            self.wrong_return(span, message.to_owned(), help);
             self.leave(Terminator::Return { message: None, close: self.closing }, span);
             return;
         }
@@ -506,8 +514,22 @@ impl<'a> Body<'_, 'a> {
         let name = |id| self.context.message(id).map_or("", |message| message.name.as_str());
         let message =
             format!("this is `{}`; the answer is `{}`", written.map_or("", name), name(wanted));
-        self.context.error(&codes::WRONG_RETURN, value.span, message);
+        let wanted = self.wanted_answer();
+        self.wrong_return(value.span, message, &format!("write {wanted}"));
         None
+    }
+
+    fn wrong_return(&mut self, span: Span, message: String, help: &str) {
+        self.context.report(Diagnostic::error(&codes::WRONG_RETURN, span, message).help(help));
+    }
+
+    /// A `return` of the answer that the request of this handler wants, as it is written.
+    fn wanted_answer(&self) -> String {
+        let role = self.purpose.server.and_then(|role| self.env.roles.get(role.index()));
+        let wanted = role.and_then(|role| role.response);
+        let message = wanted.and_then(|wanted| self.context.message(wanted));
+        message
+            .map_or_else(|| "`return VIEW(…)`".to_owned(), |it| format!("`return {}(…)`", it.name))
     }
 
     fn definition(&self, call: &Call) -> Option<&'a Definition> {
@@ -527,7 +549,8 @@ impl<'a> Body<'_, 'a> {
             .and_then(|role| role.response);
         if returns.is_some() && returns != wanted {
             let message = format!("`{}` returns another view", definition.name.text);
-            self.context.error(&codes::WRONG_RETURN, call.span, message);
+            let help = format!("the answer is written {}", self.wanted_answer());
+            self.wrong_return(call.span, message, &help);
         }
         let Some(scope) = self.parameters(&definition.parameters, call) else {
             self.leave(Terminator::Fail, call.span);
@@ -647,6 +670,7 @@ impl<'a> Body<'_, 'a> {
         }
         self.push(Instruction::SetSession { slot, value: value.operand }, span);
         self.flow.facts.push(Operand::Session(slot));
+        self.trail.assign(slot, span);
         Some(())
     }
 }

@@ -402,7 +402,10 @@ fn combine(value: &str) -> Result<Combine, Refusal> {
 }
 
 fn time(name: &str, value: &str) -> Result<Timestamp, Refusal> {
-    Timestamp::parse(value).ok_or_else(|| Refusal::bad(format!("{name} is no time: {value}")))
+    Timestamp::parse(value).ok_or_else(|| {
+        let wanted = "a time is written YYYYMMDDThhmmss in UTC, as 20261128T120000";
+        Refusal::bad(format!("{name} is no time: {value}; {wanted}"))
+    })
 }
 
 fn number(name: &str, value: &str) -> Result<u64, Refusal> {

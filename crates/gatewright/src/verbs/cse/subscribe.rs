@@ -5,7 +5,11 @@ use anyhow::{Context, Result};
 use gatewright_bindings::client::Client;
 use gatewright_bindings::listen::{CONNECTIONS_MAX, Notifications};
 use gatewright_bindings::tasks::block_on;
-use gatewright_command::{exit::Exit, face::Face};
+use gatewright_command::{
+    exit::{Exit, Failure},
+    face::Face,
+};
+use gatewright_onem2m::Status;
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,8 +32,11 @@ pub(super) struct Subscribe {
     /// Address to listen at for notifications; the CSE must be able to reach it.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
-    /// Send notifications to this URL instead, and end.
-    #[arg(long, value_name = "URL", conflicts_with_all = ["count", "seconds", "listen"])]
+    /// Send notifications there instead, and end: http://, https://, coap://, ws:// or
+    /// wss://HOST:PORT/PATH, mqtt:// or mqtts://BROKER:PORT/RECEIVER, or the address of an AE or CSE
+    /// as Cnurse or /id-mn/Cx. The CSE asks it first whether it agrees: a receiver at a broker is one
+    /// that answers requests of oneM2M.
+    #[arg(long, value_name = "TARGET", conflicts_with_all = ["count", "seconds", "listen"])]
     target: Option<String>,
     /// Name of the subscription; a new one if not given.
     #[arg(long)]
@@ -75,7 +82,8 @@ impl Subscribe {
             }
         };
         if let Some(target) = &self.target {
-            let answer = subscribe(target.clone()).await?;
+            let answer = subscribe(target.clone()).await;
+            let answer = answer.map_err(|failure| with_advice(failure, target))?;
             return CseResponse::of(&answer).show(face).map(|_| ());
         }
         let mut arriving = Notifications::listen_for(self.listen, self.connections)
@@ -123,6 +131,31 @@ impl Subscribe {
             face.note(&format!("the subscription {address} is left standing: {failure}"));
         }
     }
+}
+
+/// A failure, and where the target did not agree, what is expected of it.
+fn with_advice(failure: Failure, target: &str) -> Failure {
+    let status = Status::SubscriptionVerificationInitiationFailed.number().to_string();
+    if !failure.message.starts_with(&status) {
+        return failure;
+    }
+    let forms = "targets are http://, https://, coap://, ws:// or wss://HOST:PORT/PATH, mqtt:// or \
+                 mqtts://BROKER:PORT/RECEIVER, or the address of an AE or CSE";
+    let advice = match target.split_once("://") {
+        Some(("mqtt" | "mqtts", _)) => {
+            "the CSE has asked the receiver behind the broker by the topic /oneM2M/req/ID/RECEIVER/json \
+             (ID is the CSE's), and it has to answer 2000 by /oneM2M/resp/ID/RECEIVER/json: a plain \
+             subscriber of MQTT does not"
+                .to_owned()
+        }
+        Some(("http" | "https" | "coap" | "ws" | "wss", _)) => {
+            "the CSE has to reach it, and it has to answer the first notification (`vrq`) with 2000; \
+             for peers the CSE contacts no address of its own host beyond loopback ([cse] reach_own)"
+                .to_owned()
+        }
+        _ => forms.to_owned(),
+    };
+    Failure::new(failure.exit, format!("{}; {target} did not agree: {advice}", failure.message))
 }
 
 /// A notification on one line: the event, and what it is about.

@@ -144,10 +144,16 @@ fn shipped(python: &Path) {
     // Experiments of the delay lab are of another form.
     examples.retain(|path| !path.starts_with(root.join("examples/lab")));
     files(&root.join("docs"), ".md", &mut pages);
+    // A description in several files is in none of them whole.
+    let (several, examples): (Vec<_>, Vec<_>) = examples.into_iter().partition(|path| {
+        path.ancestors().skip(1).take(2).any(|folder| folder.join("conf.d").is_dir())
+    });
+    assert!(!several.is_empty(), "an example of several files");
     let read = |path: &PathBuf| (path.display().to_string(), fs::read_to_string(path).unwrap());
     whole.extend(examples.iter().map(read));
     let parts: Vec<_> = (pages.iter().map(read))
         .flat_map(|(name, text)| blocks(&text).into_iter().map(move |part| (name.clone(), part)))
+        .chain(several.iter().map(read))
         .collect();
     assert!(whole.len() >= TEMPLATES.len() && parts.len() >= 5, "{parts:?}");
     let mut lax = schema();

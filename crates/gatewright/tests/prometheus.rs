@@ -37,6 +37,9 @@ fn promtool(arguments: &[&str]) -> (bool, String) {
 fn taken() {
     let (ok, said) = promtool(&["check", "rules", "--lint-fatal", "gatewright.rules.yml"]);
     assert!(ok && said.contains("rules found"), "{said}");
+    let example = "../../examples/ward/ward.rules.yml";
+    let (ok, said) = promtool(&["check", "rules", "--lint-fatal", example]);
+    assert!(ok && said.contains("3 rules found"), "{said}");
 }
 
 fn alerts() {

@@ -119,6 +119,9 @@ const DOCTOR: &str = "doctor gateway.toml";
 /// A folder that nobody can write to, and files that may not grow.
 const MOUNT: &str = "mount -t tmpfs -o ro none kept";
 const LIMIT: &str = "ulimit -f 0";
+/// A disk without room.
+const FULL: &str =
+    "mount -t tmpfs -o size=32m none kept && { head -c 40M /dev/zero > kept/ballast; true; }";
 
 /// Runs a verb with this description after a command of the shell, with mounts of its own.
 fn run_after(
@@ -134,8 +137,8 @@ fn run_after(
     (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// A store and an audit log where this user may not write, where nobody can, and where files may not
-/// grow.
+/// A store and an audit log where this user may not write, where nobody can, where files may not
+/// grow, and where there is no room.
 fn a_file_that_cannot_be_written_is_named() -> Result<(), Failed> {
     let host = Namespace::new()?;
     host.ip(&["link", "set", "lo", "up"])?;
@@ -150,7 +153,11 @@ fn a_file_that_cannot_be_written_is_named() -> Result<(), Failed> {
         let (code, said) = run(&place, &host, &NOBODY, description);
         let is_named = said.contains(file) && said.contains("Permission denied");
         assert!(code == Some(77) && is_named, "{description}: {code:?} {said}");
-        for (first, cause) in [(MOUNT, "Read-only file system"), (LIMIT, "at most 0 octets")] {
+        for (first, cause) in [
+            (MOUNT, "Read-only file system"),
+            (LIMIT, "at most 0 octets"),
+            (FULL, "the disk is full: 0 KiB are free"),
+        ] {
             let (code, said) = run_after(&place, &host, (first, RUN), description);
             let is_named = said.contains(file) && said.contains(cause);
             assert!(code == Some(69) && is_named, "{first} {description}: {code:?} {said}");

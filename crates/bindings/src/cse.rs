@@ -23,7 +23,7 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 use gatewright_config::Prefix;
 use gatewright_descriptors::{Claim, Shortage, clock_is_set};
-use gatewright_onem2m::{Cse, Damage, NoBase, Unreadable};
+use gatewright_onem2m::{Cse, CseIdentity, Damage, NoBase, Unreadable};
 use gatewright_store::{
     Database, DatabaseOptions, ReadReport, RestoredMarks, StoreError, StoredRows, WriteReport,
 };
@@ -157,6 +157,22 @@ pub enum StartError {
         path: PathBuf,
         /// The cause.
         cause: NoBase,
+    },
+    /// The database at this path belongs to another CSE, or to this one under another name.
+    #[error(
+        "{}: the database of the CSE {stored}, and the description says {configured}: resources, \
+         rights and registrations in it go by the stored names: write them in the description to go \
+         on with it, or give another path as `store` to begin with an empty one; this file stays as \
+         it is",
+        path.display()
+    )]
+    Identity {
+        /// The database.
+        path: PathBuf,
+        /// The identity in it.
+        stored: CseIdentity,
+        /// The identity in the configuration.
+        configured: CseIdentity,
     },
     /// The certificates cannot be used.
     #[error(transparent)]
@@ -297,6 +313,15 @@ impl StartError {
             other => Self::Store(other),
         }
     }
+
+    /// Why the tree in the database at a path is not opened.
+    fn of_tree(path: &Path, cause: NoBase) -> Self {
+        let path = path.to_owned();
+        match cause {
+            NoBase::Other { stored, configured } => Self::Identity { path, stored, configured },
+            cause => Self::Tree { path, cause },
+        }
+    }
 }
 
 impl OpenedStore {
@@ -318,7 +343,7 @@ impl OpenedStore {
         path: &Path,
     ) -> Result<Opened, StartError> {
         let Self { mut database, stored } = self;
-        let tree = |cause| StartError::Tree { path: path.to_owned(), cause };
+        let tree = |cause| StartError::of_tree(path, cause);
         let Some((mut rows, next_seq)) = stored else {
             // There is no file to read instances from.
             config.limits.resident_octets = None;

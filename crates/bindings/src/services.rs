@@ -85,7 +85,8 @@ impl From<devices::StartError> for ServiceError {
 
 impl ServiceError {
     /// The exit code of a program that ends for this (`sysexits.h`): 75 for a database or an address
-    /// in use, which may be free later, 77 for a missing right, 78 for certificates.
+    /// in use, which may be free later, 77 for a missing right, 78 for certificates and for the
+    /// database of another CSE.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Cse(cse::StartError::Store(error)) => error.exit_code().unwrap_or(69),
@@ -94,7 +95,7 @@ impl ServiceError {
                 io::ErrorKind::PermissionDenied => 77,
                 _ => 69,
             },
-            Self::Tls { .. } => 78,
+            Self::Tls { .. } | Self::Cse(cse::StartError::Identity { .. }) => 78,
             Self::Cse(_) | Self::Devices(_) | Self::Threads(_) => 69,
         }
     }
@@ -106,6 +107,10 @@ impl ServiceError {
                 ("[cse] store", error.to_string())
             }
             Self::Cse(cse::StartError::Broker(error)) => ("[cse] mqtt", error.to_string()),
+            Self::Cse(error @ cse::StartError::Identity { stored, configured, .. }) => {
+                let is_id = stored.cse_id != configured.cse_id;
+                (if is_id { "[cse] id" } else { "[cse] base" }, error.to_string())
+            }
             Self::Cse(error) => ("[cse]", error.to_string()),
             Self::Devices(error) => ("[devices]", error.to_string()),
             Self::Listen(CannotListen { place: ListenerAddress { kind, address }, source }) => {

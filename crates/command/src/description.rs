@@ -133,7 +133,11 @@ pub fn refusals(sources: &Sources, refused: &[Change], restart: bool) -> Vec<Dia
 pub fn refusal(sources: &Sources, key: &str, why: &str, restart: bool) -> Diagnostic {
     let source = SourceId::default();
     let span = place_of(source, sources.get(source).text(), key);
-    let (code, help) = if restart {
+    let (code, help) = if restart && matches!(key, "[cse] id" | "[cse] base") {
+        let help = "undo this change: a database belongs to one CSE, so that a restart takes another one \
+                    only with another `store`";
+        (&codes::NEEDS_RESTART, help)
+    } else if restart {
         let help = "undo this change, or stop the gateway and start it again: what is stored, and what \
                     devices have not been answered, is there afterwards";
         (&codes::NEEDS_RESTART, help)

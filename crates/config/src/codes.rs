@@ -270,7 +270,8 @@ codes! {
     another link (VLANs) there are, and how many links fit (four more than at the start) is decided \
     at the start. Nothing of such a description is \
     taken: undo the change, or stop the gateway and start it again. What is in the store, and \
-    what devices have not been answered, is there afterwards."
+    what devices have not been answered, is there afterwards. A store belongs to one base and id: with \
+    others, a start needs another store."
 
     CANNOT_LISTEN 171 "cannot listen there"
     "The system does not give the gateway this address: another process listens there \

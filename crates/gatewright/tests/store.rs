@@ -9,7 +9,7 @@
 
 mod common;
 
-use common::{folder, gatewright};
+use common::{Daemon, folder, gatewright};
 use gatewright_store::{Database, DatabaseOptions};
 use std::fs;
 
@@ -50,4 +50,43 @@ fn a_database_is_verified_backed_up_restored_and_salvaged() {
         assert!(refused.err.contains(&foreign), "{}", refused.err);
     }
     assert_eq!(gatewright(&["store", "verify", &at("missing.db")]).code, 78);
+}
+
+/// A database belongs to one CSE: under another identifier or base, what it holds would answer by
+/// names that nobody knows, and what others know would be gone.
+#[test]
+fn another_id_or_base_over_a_database_is_refused_and_changes_nothing() {
+    let folder = folder("store-identity");
+    let text = |id: &str, base: &str| {
+        format!("[cse]\nid = \"{id}\"\nbase = \"{base}\"\nstore = \"cse.db\"\n")
+    };
+    let ours = text("/ward-gw", "ward");
+    drop(Daemon::start(folder.clone(), &ours));
+    let (file, store) = (folder.join("gateway.toml"), folder.join("cse.db"));
+    let (file, store) = (file.to_str().unwrap(), store.to_str().unwrap());
+    for (id, base, place) in
+        [("/other-gw", "ward", ":2:"), ("/ward-gw", "other", ":3:"), ("/other-gw", "other", ":2:")]
+    {
+        fs::write(file, text(id, base)).unwrap();
+        let refused = gatewright(&["run", file, "--stop-after", "1"]);
+        assert_eq!(refused.code, 78, "{}", refused.err);
+        for part in [
+            store,
+            "the CSE /ward-gw with the base ward, and the description says",
+            &format!("{id} with the base {base}"),
+            "write them in the description to go on with it, or give another path as `store`",
+            &format!("gateway.toml{place}"),
+        ] {
+            assert!(refused.err.contains(part), "{part}: {}", refused.err);
+        }
+    }
+    let sound = gatewright(&["store", "verify", store]);
+    assert_eq!(sound.code, 0, "{}", sound.err);
+    // Its own description starts as before, and a reload of another one says what a restart needs.
+    let gateway = Daemon::start(folder.clone(), &ours);
+    fs::write(file, text("/ward-gw", "other")).unwrap();
+    let reload = gateway.ask(&["reload"]);
+    assert_ne!(reload.code, 0, "{}", reload.out);
+    let help = "a restart takes another one only with another `store`";
+    assert!(reload.err.contains("GW0170") && reload.err.contains(help), "{}", reload.err);
 }

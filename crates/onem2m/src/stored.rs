@@ -2,6 +2,7 @@
 //!
 //! A creation is parsed by it before it is acknowledged, so that a restart can parse it too.
 
+use crate::cse::CseIdentity;
 use crate::resource_type::ResourceType;
 use crate::time::Timestamp;
 use core::fmt;
@@ -52,7 +53,7 @@ impl From<serde_json::Error> for Damage {
     }
 }
 
-/// Why a store cannot be opened: it has rows, but no readable CSEBase.
+/// Why a store cannot be opened: it has rows, but no readable CSEBase of the configured CSE.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoBase {
@@ -62,6 +63,14 @@ pub enum NoBase {
     /// All rows can be read.
     #[error("none of its {0} rows is a CSEBase")]
     Missing(usize),
+    /// Its CSEBase is that of another CSE, or of this one under another name.
+    #[error("it is the store of the CSE {stored}, and not of {configured}")]
+    Other {
+        /// The identity in the store.
+        stored: CseIdentity,
+        /// The configured identity.
+        configured: CseIdentity,
+    },
 }
 
 /// The header of a stored contentInstance.

@@ -10,7 +10,7 @@ use crate::opening::{Owner, check_owner, open_shared, open_stopped};
 use crate::remembered;
 use crate::sqlite::{SCHEMA_VERSION, beside, has_checksums, to_row_id};
 use core::time::Duration;
-use gatewright_onem2m::{Cse, CseConfig, CseType, NoBase};
+use gatewright_onem2m::{Cse, CseConfig, CseIdentity, CseType, NoBase};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -520,7 +520,10 @@ fn judge(all: &All) -> Judged {
     // As at a start: behind the clocks and before all else.
     let clocks = rows.partition_point(|(seq, _)| *seq == 0);
     rows.splice(clocks..clocks, all.remembered.iter().cloned());
-    let config = CseConfig::new(CseType::Middle, "/inspected", "inspected");
+    // Whoever it belongs to: the start compares that with its description.
+    let identity = rows.iter().find_map(|(_, body)| CseIdentity::of_row(body));
+    let (id, name) = identity.map_or(("/-".to_owned(), "-".to_owned()), |it| (it.cse_id, it.name));
+    let config = CseConfig::new(CseType::Middle, id, name);
     match Cse::open(config, Duration::ZERO, rows, all.next_seq) {
         Ok((cse, unreadable)) => Judged {
             resources: to_count(cse.resources()),

@@ -295,8 +295,18 @@ pub(super) static CSE: Table = Table {
     name: "[cse]",
     doc: "The gateway's own oneM2M service entity.",
     keys: &[
-        required("base", Shape::Text(Form::Name), "Name of its base resource.").fixed(),
-        required("id", Shape::Text(Form::CseId), "Its identifier, with / in front.").fixed(),
+        required(
+            "base",
+            Shape::Text(Form::Name),
+            "Name of its base resource. A database belongs to one name.",
+        )
+        .fixed(),
+        required(
+            "id",
+            Shape::Text(Form::CseId),
+            "Its identifier, with / in front. A database belongs to one identifier.",
+        )
+        .fixed(),
         key("http", Shape::Text(Form::Socket), "Where it answers HTTP; nowhere if not given."),
         key("coap", Shape::Text(Form::Socket), "Where it answers CoAP; nowhere if not given."),
         key("ws", Shape::Text(Form::Socket), "Where it answers WebSocket; nowhere if not given."),

@@ -20,7 +20,7 @@ use super::repeats::Repeats;
 use super::search::Searches;
 use super::statistics::Statistics;
 use super::watch::Watches;
-use super::{Cse, CseConfig};
+use super::{Cse, CseConfig, CseIdentity};
 use crate::answer_octets::AnswerOctets;
 use crate::clock::{Clock, Moment, Now};
 use crate::limits::Counters;
@@ -63,7 +63,8 @@ impl Cse {
     /// # Errors
     ///
     /// If there are rows and none of them is a CSEBase: a new CSE beside them would hide the loss
-    /// of everything.
+    /// of everything. If the CSEBase is that of another CSE: its rights, subscriptions and the CSEs
+    /// that know it are for the other names.
     pub fn open(
         config: CseConfig,
         now: impl Into<Now>,
@@ -113,6 +114,10 @@ impl Cse {
             let first = unreadable.into_iter().next();
             return Err(first.map_or(NoBase::Missing(count), NoBase::Damaged));
         }
+        let configured = cse.config.identity();
+        if let Some(stored) = cse.stored_identity().filter(|stored| *stored != configured) {
+            return Err(NoBase::Other { stored, configured });
+        }
         for line in remembered {
             cse.recall(&line);
         }
@@ -121,6 +126,13 @@ impl Cse {
         }
         cse.resume();
         Ok((cse, unreadable))
+    }
+
+    /// The identity in the restored CSEBase.
+    fn stored_identity(&self) -> Option<CseIdentity> {
+        let base = self.tree.get(self.tree.root()?)?;
+        let cse_id = base.attribute("csi")?.as_str()?.to_owned();
+        Some(CseIdentity { cse_id, name: base.name.to_string() })
     }
 
     fn open_row(&mut self, row: u64, body: &Arc<str>, unreadable: &mut Vec<Unreadable>) {

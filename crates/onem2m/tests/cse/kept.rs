@@ -2,7 +2,7 @@
 //! what cannot be read is told.
 
 use crate::bench::{Bench, START, config, json};
-use gatewright_onem2m::{Cse, Damage, NoBase, Operation, Request, ResourceType};
+use gatewright_onem2m::{Cse, CseIdentity, Damage, NoBase, Operation, Request, ResourceType};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -149,4 +149,24 @@ fn a_damaged_base_is_not_founded_anew() {
     assert_eq!(row.row, base);
     let without = rows().skip(1).filter(|(_, body)| body.contains("m2m:zzz"));
     assert!(Cse::open(config(), START, without, 1).is_ok(), "a store without rows is a new one");
+}
+
+#[test]
+fn the_rows_of_another_cse_are_not_taken() {
+    let bench = Bench::with_container();
+    let rows = || bench.rows.iter().map(|(&seq, body)| (seq, Arc::clone(body)));
+    let ours = config().identity();
+    let stored: Vec<_> = rows().filter_map(|(_, body)| CseIdentity::of_row(&body)).collect();
+    assert_eq!(stored, [ours.clone()]);
+    let (mut id, mut name) = (config(), config());
+    id.cse_id = "/id-other".to_owned();
+    name.name = "cse-other".to_owned();
+    for other in [id, name] {
+        let configured = other.identity();
+        let Err(refused) = Cse::open(other, START, rows(), bench.next_seq) else {
+            panic!("it has started as {configured}");
+        };
+        assert_eq!(refused, NoBase::Other { stored: ours.clone(), configured });
+    }
+    assert!(Cse::open(config(), START, rows(), bench.next_seq).is_ok());
 }

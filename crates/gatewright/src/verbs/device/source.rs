@@ -5,7 +5,7 @@ use anyhow::Result;
 use gatewright_bindings::client::Client;
 use gatewright_command::exit::{Exit, Failure};
 use gatewright_onem2m::{
-    Cse, CseConfig, CseType, Input, Operation, Output, Request, Response, Token,
+    Cse, CseConfig, CseIdentity, CseType, Input, Operation, Output, Request, Response, Token,
 };
 use gatewright_store::{Database, StoreError};
 use serde_json::Value;
@@ -41,11 +41,11 @@ impl ReadingSource {
             Failure::new(Exit::Configuration, format!("{error}{hint}"))
         };
         let restored = Database::read(path).map_err(unusable)?;
-        let base = restored.rows.iter().find_map(|(_, body)| base(body));
-        let base = base.ok_or_else(|| {
+        let identity = restored.rows.iter().find_map(|(_, body)| CseIdentity::of_row(body));
+        let identity = identity.ok_or_else(|| {
             Failure::new(Exit::Configuration, format!("{shown}: there is no CSE in it"))
         })?;
-        let mut config = CseConfig::new(CseType::Middle, base.0, base.1);
+        let mut config = CseConfig::new(CseType::Middle, identity.cse_id, identity.name);
         config.admin = Some(READER.to_owned());
         // Nobody else waits here.
         config.limits.slice_steps = u64::MAX;
@@ -126,13 +126,6 @@ fn read(cse: &mut Cse, token: Token, to: &str) -> Result<Response> {
         }
     }
     Err(Failure::new(Exit::Negative, format!("{to}: no answer")).into())
-}
-
-/// CSE-ID and name of the CSEBase, if the row is one.
-fn base(body: &str) -> Option<(String, String)> {
-    let row: Value = serde_json::from_str(body).ok()?;
-    let text = |name: &str| row.pointer(&format!("/m2m:cb/{name}"))?.as_str().map(str::to_owned);
-    Some((text("csi")?, text("rn")?))
 }
 
 /// The object below the tag.

@@ -230,6 +230,11 @@ codes! {
     PROGRAM_TWICE 161 "a program is given twice"
     "It would run twice and listen at the same places. Remove one."
 
+    PROGRAM_NAME_TWICE 195 "two programs of one name"
+    "A program is known by the name that it gives itself (`gateway NAME`): status, metrics, delay models \
+    and positions of messages (`gateway:NAME/HANDLER`) tell programs apart by it. Give the gateway in one \
+    of the files another name."
+
     NOT_A_PROGRAM 162 "not a gateway program"
     "Programs in the gateway language have names that end in `.gate`."
 

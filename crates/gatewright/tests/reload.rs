@@ -9,7 +9,7 @@
 
 mod common;
 
-use common::{Daemon, Said, WITHIN, examples, folder};
+use common::{Daemon, Said, WITHIN, examples, folder, gatewright};
 use gatewright_testbed::wait_until;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -19,13 +19,19 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 struct Reloaded(Daemon);
 
 impl Reloaded {
-    /// Runs the description `text`, in whose folder are two relays of mail.
+    /// Runs the description `text`, in whose folder are two relays of mail, and one more with the
+    /// name of the first.
     fn start(name: &str, text: &str) -> Self {
         let folder = folder(&format!("reload-{name}"));
         fs::copy(examples().join("smtp.gate"), folder.join("smtp.gate")).unwrap();
         let relay = fs::read_to_string(examples().join("smtp_relay.gate")).unwrap();
-        for file in ["relay.gate", "other.gate"] {
-            fs::write(folder.join(file), &relay).unwrap();
+        for (file, name) in [
+            ("relay.gate", "smtp_relay"),
+            ("other.gate", "other_relay"),
+            ("twin.gate", "smtp_relay"),
+        ] {
+            let text = relay.replacen("gateway smtp_relay", &format!("gateway {name}"), 1);
+            fs::write(folder.join(file), text).unwrap();
         }
         Self(Daemon::start(folder, text))
     }
@@ -137,7 +143,7 @@ fn programs_are_changed_added_and_removed() {
     assert!(wait_until(WITHIN, || Client::new(at).hello() == "250 other\r\n"));
 
     let page = daemon.ask(&["status", "--metrics"]).out;
-    let of = "mode=\"program\",relay=\"smtp_relay\",handler=\"inside.hello\"";
+    let of = "mode=\"program\",relay=\"other_relay\",handler=\"inside.hello\"";
     let count = format!("gatewright_sojourn_seconds_count{{{of}}} ");
     let count = page.lines().find_map(|line| line.strip_prefix(&count));
     assert!(count.is_some_and(|count| count != "0"), "{page}");
@@ -151,6 +157,36 @@ fn programs_are_changed_added_and_removed() {
     daemon.describe(RELAY);
     assert_eq!(daemon.reload(), "tcp_proxy x: removed\nprogram relay.gate: added\n");
     assert_eq!(Client::new(daemon.at()).hello(), "250 newer\r\n");
+}
+
+/// Status, metrics and positions of messages could not tell two programs of one name apart.
+#[test]
+fn programs_of_one_name_are_refused_by_check_run_and_reload() {
+    let daemon = Reloaded::start("names", RELAY);
+    let twin = "[[program]]\nfile = \"twin.gate\"\nat = [\"inside=127.0.0.1:0\"]\n";
+    daemon.describe(&format!("{RELAY}{twin}"));
+    let file = daemon.0.folder.join("gateway.toml");
+    let file = file.to_str().unwrap();
+    let (check, run) =
+        (gatewright(&["check", file]), gatewright(&["run", file, "--stop-after", "1"]));
+    for said in [check, run, daemon.ask(&["reload"])] {
+        assert_eq!(said.code, 78, "{}{}", said.out, said.err);
+        for part in [
+            "error[GW0195]: the programs relay.gate and twin.gate have the same name",
+            "gateway.toml:5:8",
+            "twin.gate",
+            "gateway smtp_relay {",
+            "help: give one of them another name",
+        ] {
+            assert!(said.err.contains(part), "{part}: {}", said.err);
+        }
+    }
+    let found = gatewright(&["check", file, "--json"]);
+    assert!(found.code == 78 && found.out.contains("GW0195"), "{}{}", found.out, found.err);
+    // The one that runs is as it was, and takes one with a name of its own.
+    assert_eq!(Client::new(daemon.at()).hello(), "250 gatewright\r\n");
+    daemon.describe(&format!("{RELAY}{}", twin.replace("twin", "other")));
+    assert_eq!(daemon.reload(), "program other.gate: added\n");
 }
 
 /// A relay of TCP from `listen` to a server.

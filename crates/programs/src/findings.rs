@@ -1,14 +1,15 @@
 //! Findings about the programs of a description.
 
+use crate::programs::both_named;
 use crate::{ProgramSettings, import, post, stack_findings, strangers};
-use gatewright_config::{AttachMessages, Config, codes};
+use gatewright_config::{self as config, AttachMessages, Config, codes};
 use gatewright_diagnostic::{Diagnostic, Source, Sources};
 use gatewright_gateway::{beside, read_file, unusable_file};
 use gatewright_lang::ir::Program;
 use std::path::Path;
 
 /// Compiles every program of the description `config` at `path`, whose texts it adds to `sources`, and
-/// returns the findings, those about handlers at their messages included.
+/// returns the findings, those about equal names and about handlers at their messages included.
 pub fn findings(path: &str, config: &Config, sources: &mut Sources) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
     let mut programs = Vec::new();
@@ -37,7 +38,10 @@ pub fn findings(path: &str, config: &Config, sources: &mut Sources) -> Vec<Diagn
                         Diagnostic::error(&codes::NOT_OVER_STACK, span, message)
                     }));
                 }
-                programs.extend(compiled.program);
+                if let Some(of) = compiled.program {
+                    findings.extend(namesake(&programs, (program, &of)));
+                    programs.push((program, of));
+                }
             }
             Err(error) => {
                 let message = format!("cannot read {file}: {error}");
@@ -65,18 +69,36 @@ pub fn unusable_files(config: &Config, source: &Source) -> Vec<Diagnostic> {
     config.programs.iter().flat_map(of_program).collect()
 }
 
+/// A finding about a program whose gateway has the name of an earlier one in another file.
+fn namesake(
+    earlier: &[(&config::Program, Program)],
+    (second, of): (&config::Program, &Program),
+) -> Option<Diagnostic> {
+    let is_namesake = |(first, its): &&(&config::Program, Program)| {
+        // One file twice is a finding of its own.
+        its.name == of.name && first.file.value != second.file.value
+    };
+    let (first, its) = earlier.iter().find(is_namesake)?;
+    let message = both_named((&first.file.value, &second.file.value), &of.name);
+    let finding = Diagnostic::error(&codes::PROGRAM_NAME_TWICE, second.file.span, message);
+    let finding = finding.label("the second").also(first.file.span, "the first");
+    let finding = finding.also(of.span, "the name of the second").also(its.span, "of the first");
+    Some(finding.help(format!("give one of them another name: `gateway {}_2`", of.name)))
+}
+
 /// Findings about attachments to unknown programs or handlers.
-fn strays(config: &Config, programs: &[Program]) -> Vec<Diagnostic> {
+fn strays(config: &Config, programs: &[(&config::Program, Program)]) -> Vec<Diagnostic> {
     // Whether one that does not compile has them cannot be said.
     if programs.len() < config.programs.len() {
         return Vec::new();
     }
     let stray = |attach: &AttachMessages| {
         let name = &attach.at.value.program;
-        let found = programs.iter().find(|of| of.name == *name);
+        let programs = || programs.iter().map(|(_, of)| of);
+        let found = programs().find(|of| of.name == *name);
         let message = match found {
             None => {
-                let known = programs.iter().map(|of| of.name.as_str());
+                let known = programs().map(|of| of.name.as_str());
                 let known = known.collect::<Vec<_>>().join(", ");
                 format!("there is no program {name}: {known}")
             }

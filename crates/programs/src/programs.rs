@@ -95,8 +95,7 @@ impl Programs {
     pub(crate) fn start(links: &Links, config: &Config, seed: u64) -> Result<Self, ProgramError> {
         let links = links.clone();
         let this = Self { links, running: Arc::default(), told: Arc::default(), seed };
-        for program in &config.programs {
-            let meant = ConfiguredProgram::read(program, config).map_err(ProgramError::Refused)?;
+        for meant in ConfiguredProgram::read_all(config).map_err(ProgramError::Refused)? {
             let file = meant.file.clone();
             let running = this.begin(meant).map_err(|source| ProgramError::Run { file, source })?;
             this.lock().push(running);
@@ -165,8 +164,7 @@ impl Programs {
     /// The program that cannot run; then everything runs as it did.
     fn exchange(&self, config: &Config) -> Result<StagedPrograms, String> {
         let wanted = &config.programs;
-        let read = |program| ConfiguredProgram::read(program, config);
-        let meant = wanted.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        let meant = ConfiguredProgram::read_all(config)?;
         let mut running = self.lock();
         let places = places(&running, wanted);
         let mut before: Vec<_> = running.drain(..).map(Some).collect();
@@ -454,7 +452,31 @@ fn restore(running: &mut Vec<RunningProgram>, was: Vec<Was>, planes: &Planes) {
     }));
 }
 
+/// Refuses programs, each with its file and its name, of which two have the same name.
+fn check_names<'a>(programs: impl Iterator<Item = (&'a str, &'a str)>) -> Result<(), String> {
+    let mut files = BTreeMap::new();
+    for (file, name) in programs {
+        if let Some(first) = files.insert(name, file) {
+            return Err(both_named((first, file), name));
+        }
+    }
+    Ok(())
+}
+
+/// Why two programs are refused that status, metrics and positions of messages could not tell apart.
+pub(crate) fn both_named((first, second): (&str, &str), name: &str) -> String {
+    format!("the programs {first} and {second} have the same name, `gateway {name}`")
+}
+
 impl ConfiguredProgram {
+    /// Compiles the programs of a description.
+    fn read_all(config: &Config) -> Result<Vec<Self>, String> {
+        let read = |program| Self::read(program, config);
+        let all = config.programs.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        check_names(all.iter().map(|it| (it.file.as_str(), it.program.name.as_str())))?;
+        Ok(all)
+    }
+
     /// Compiles the file of a program of the description `config`.
     fn read(program: &config::Program, config: &Config) -> Result<Self, String> {
         let file = program.file.value.clone();
@@ -600,3 +622,19 @@ fn programs_beside(file: &Path) -> Vec<String> {
 
 /// Maximum entries of a folder that are searched for a misspelt name.
 const FOLDER_MAX: usize = 1_024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What has not been through `check`, as an embedder's description, is refused all the same.
+    #[test]
+    fn programs_have_names_of_their_own() {
+        let check =
+            |programs: &[(&'static str, &'static str)]| check_names(programs.iter().copied());
+        assert_eq!(check(&[("a.gate", "relay"), ("b.gate", "bridge")]), Ok(()));
+        let why = "the programs a.gate and c.gate have the same name, `gateway relay`".to_owned();
+        let three = [("a.gate", "relay"), ("b.gate", "bridge"), ("c.gate", "relay")];
+        assert_eq!(check(&three), Err(why));
+    }
+}

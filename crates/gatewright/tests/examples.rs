@@ -27,12 +27,12 @@ fn described() -> Vec<PathBuf> {
 fn at_free_ports(text: &str) -> String {
     const HERE: &str = "\"127.0.0.1:";
     let mut parts = text.split(HERE);
-    let mut moved = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
+    let begin = parts.next().unwrap_or_default().to_owned();
+    let moved = parts.map(|part| {
         let (_, rest) = part.split_once('"').unwrap();
-        moved.push_str(&format!("{HERE}{}\"{rest}", free_port()));
-    }
-    moved
+        format!("{HERE}{}\"{rest}", free_port())
+    });
+    std::iter::once(begin).chain(moved).collect()
 }
 
 fn copy(from: &Path, to: &Path) {

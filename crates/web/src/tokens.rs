@@ -299,14 +299,15 @@ impl LiveTokens {
     /// [`UnreadableTokens`] if the file is gone or is not understood: then it admits nobody.
     pub(crate) fn find(&self, hash: &TokenHash) -> Result<Option<KnownToken>, UnreadableTokens> {
         let last = self.look();
-        match &last.error {
-            Some(_) => Err(UnreadableTokens),
-            None => {
-                // All are compared: the time does not tell which one it is.
-                let found = last.tokens.iter().filter(|token| token.hash == *hash).last();
-                Ok(found.cloned())
-            }
+        if last.error.is_some() {
+            return Err(UnreadableTokens);
         }
+        // All are compared: the time does not tell which one it is.
+        let known = last
+            .tokens
+            .iter()
+            .fold(None, |found, token| if token.hash == *hash { Some(token) } else { found });
+        Ok(known.cloned())
     }
 
     /// Why its tokens are not known, if they are not.

@@ -2,7 +2,7 @@
 
 use crate::result::{ConditionResult, LabRun, RelayModel};
 use gatewright_config::RelayKind;
-use gatewright_delay::{FlowKind, NodeLoad, NodeModel, SetupTime};
+use gatewright_delay::{FlowKind, LinearFit, NodeLoad, NodeModel, SetupTime};
 use serde::Serialize;
 
 /// What a node can promise.
@@ -143,9 +143,9 @@ pub fn promise(
 ) -> Result<FlowPromise, UnusableModel> {
     let queue = model.queue.ok_or(UnusableModel::Unfitted)?;
     let node = model.node_model()?;
-    let service = node.service.at(flow.octets);
-    if !is_above_zero(service) {
-        let (octets, service_us) = (flow.octets, service * 1e6);
+    let fitted = queue.service.at(flow.octets);
+    if !is_above_zero(fitted) {
+        let (octets, service_us) = (flow.octets, fitted * 1e6);
         return Err(UnusableModel::ServiceTime { octets, service_us });
     }
     let delay = |flows: u32| {
@@ -161,7 +161,7 @@ pub fn promise(
         relay: model.relay,
         flows,
         or_more: flows == FLOWS_MAX && keeps(flows + 1),
-        load: rate * service,
+        load: rate * node.service_time(flow.octets),
         delay_us: (flows > 0).then(|| delay(flows)).flatten(),
         next_us: delay(flows + 1),
         error_pct: queue.error_pct,
@@ -232,6 +232,9 @@ impl<'a> Measured<'a> {
 impl RelayModel {
     /// The relay's model for predictions under flows.
     ///
+    /// A service time that falls with the size is noise, and would promise most of the largest
+    /// packets: a packet takes a then, whatever its size.
+    ///
     /// # Errors
     ///
     /// The [`UnusableModel`] tells what in it makes no sense, whatever the flows.
@@ -252,7 +255,7 @@ impl RelayModel {
         }
         Ok(NodeModel {
             queue: queue.chosen,
-            service: queue.service,
+            service: LinearFit { slope: queue.service.slope.max(0.0), ..queue.service },
             setup: queue.setup,
             variation: self.service_variation.max(0.0),
             spread: self.p95_over_mean.unwrap_or(1.0).max(1.0),

@@ -194,3 +194,16 @@ fn the_keys_of_a_model_with_a_set_up_time_are_never_faster_than_it() {
         assert!(at(&described) >= at(&model), "{flows} flows");
     }
 }
+
+#[test]
+fn larger_packets_are_never_promised_more_flows() {
+    let mut run = run();
+    let queue = run.models.first_mut().unwrap().queue.as_mut().unwrap();
+    queue.service.slope = -1e-7;
+    for octets in [100.0, 9000.0] {
+        let promise = promise(&run, &FlowKind { octets, ..flow(6000.0) }).unwrap();
+        assert_eq!((promise.flows, promise.model.octet_ps), (52, 0), "{octets}: as of 1 ms");
+    }
+    let larger = promise(&run, &FlowKind { octets: 10_001.0, ..flow(6000.0) });
+    assert!(matches!(larger, Err(UnusableModel::ServiceTime { .. })), "{larger:?}");
+}

@@ -163,6 +163,16 @@ fn a_file_that_cannot_be_written_is_named() -> Result<(), Failed> {
             assert!(code == Some(69) && is_named, "{first} {description}: {code:?} {said}");
         }
     }
+    let file = "kept/t.pcapng";
+    let link = format!(
+        "[link.t]\nmode = \"pcapng\"\nwrite = \"{}\"\naddresses = [\"192.0.2.1/24\"]\n",
+        place.path().join(file).display()
+    );
+    for (first, cause) in [(MOUNT, "Read-only file system"), (LIMIT, "File too large")] {
+        let (code, said) = run_after(&place, &host, (first, RUN), &link);
+        let is_named = said.contains(file) && said.contains(cause);
+        assert!(code == Some(69) && is_named, "{first}: {code:?} {said}");
+    }
     for (first, found) in [(MOUNT, "read-only, tmpfs"), (LIMIT, "file size")] {
         let (code, said) = run_after(&place, &host, (first, DOCTOR), &store);
         let mut lines = said.lines();

@@ -3,7 +3,7 @@
 use super::SECTION_HEADER;
 use super::read::{CLASSIC_MICROS, CLASSIC_NANOS};
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek};
+use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -28,9 +28,13 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// `InvalidInput` if it is no regular file and no character device, `AlreadyExists` if it holds
 /// something else than a capture; else the system's error.
 pub fn create(path: &Path) -> io::Result<File> {
-    let file = open_for_writing(path, true)?;
+    let mut file = open_for_writing(path, true)?;
     if file.metadata()?.is_file() {
         file.set_len(0)?;
+        // Writers buffer: a file that cannot grow is found here, where its path is known.
+        file.write_all(&[0])?;
+        file.set_len(0)?;
+        file.rewind()?;
     }
     Ok(file)
 }

@@ -170,9 +170,9 @@ pub enum StartError {
         /// The database.
         path: PathBuf,
         /// The identity in it.
-        stored: CseIdentity,
+        stored: Box<CseIdentity>,
         /// The identity in the configuration.
-        configured: CseIdentity,
+        configured: Box<CseIdentity>,
     },
     /// The certificates cannot be used.
     #[error(transparent)]

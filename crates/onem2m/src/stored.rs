@@ -67,9 +67,9 @@ pub enum NoBase {
     #[error("it is the store of the CSE {stored}, and not of {configured}")]
     Other {
         /// The identity in the store.
-        stored: CseIdentity,
+        stored: Box<CseIdentity>,
         /// The configured identity.
-        configured: CseIdentity,
+        configured: Box<CseIdentity>,
     },
 }
 

@@ -116,6 +116,7 @@ impl Cse {
         }
         let configured = cse.config.identity();
         if let Some(stored) = cse.stored_identity().filter(|stored| *stored != configured) {
+            let (stored, configured) = (Box::new(stored), Box::new(configured));
             return Err(NoBase::Other { stored, configured });
         }
         for line in remembered {

@@ -157,16 +157,16 @@ fn the_rows_of_another_cse_are_not_taken() {
     let rows = || bench.rows.iter().map(|(&seq, body)| (seq, Arc::clone(body)));
     let ours = config().identity();
     let stored: Vec<_> = rows().filter_map(|(_, body)| CseIdentity::of_row(&body)).collect();
-    assert_eq!(stored, [ours.clone()]);
+    assert_eq!(stored, std::slice::from_ref(&ours));
     let (mut id, mut name) = (config(), config());
     id.cse_id = "/id-other".to_owned();
     name.name = "cse-other".to_owned();
     for other in [id, name] {
-        let configured = other.identity();
+        let configured = Box::new(other.identity());
         let Err(refused) = Cse::open(other, START, rows(), bench.next_seq) else {
             panic!("it has started as {configured}");
         };
-        assert_eq!(refused, NoBase::Other { stored: ours.clone(), configured });
+        assert_eq!(refused, NoBase::Other { stored: Box::new(ours.clone()), configured });
     }
     assert!(Cse::open(config(), START, rows(), bench.next_seq).is_ok());
 }

@@ -6,7 +6,7 @@ use gatewright_config::{Config, codes, parse, place_of};
 use gatewright_diagnostic::{Diagnostic, Severity, SourceId, SourceRange, Sources, has_errors};
 use gatewright_gateway::{
     Change, NOT_IN_THIS_PROGRAM, beside, credentials_folder, further_files, open_text, read_text,
-    unreadable_captures, unusable_mesh_files, without_table,
+    unfit_devices, unusable_mesh_files, without_table,
 };
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -69,8 +69,8 @@ impl Description {
             }
         }
         let beside = |file: &str| beside(path, file);
-        let captures = |config| unreadable_captures(config, beside);
-        findings.extend(parsed.config.iter().flat_map(captures));
+        let unfit = |config| unfit_devices(config, beside);
+        findings.extend(parsed.config.iter().flat_map(unfit));
         let config = parsed.config.filter(|_| !has_errors(&findings));
         let folder = folder_of(path)?;
         let credentials = credentials_folder();

@@ -320,6 +320,21 @@ codes! {
     type 1) or of IP packets (101, 228 or 229). Its path is relative to the folder of the \
     description. Nothing is run that could not be read before."
 
+    NOT_A_DPDK_PORT 197 "not a port of DPDK"
+    "A port is named as DPDK's own programs name it: a virtual device by its driver, a number and its \
+    arguments (`net_af_packet0,iface=eth0`, `net_tap0`), a PCI device by its address \
+    (`0000:03:00.0`)."
+
+    WITHOUT_DPDK 198 "this program has no DPDK"
+    "DPDK is a choice when the program is built: `cargo build --release --features dpdk`, with DPDK \
+    22.11 and its headers (Debian: libdpdk-dev). Without it `mode = \"auto\"` opens an interface of the \
+    kernel."
+
+    DPDK_APART 196 "a port of DPDK in a data plane of its own"
+    "With `[planes] mode = \"process\"` the data plane's process may open no files, and a new one goes on \
+    with the devices of the one before. DPDK reads files to load its drivers, and keeps its ports to one \
+    process. So a link of mode `dpdk` runs in the control plane's process only."
+
     CAPTURE_TWICE 179 "a capture file is written and used a second time"
     "Two links would write over each other, and a link that reads a file while another writes it \
     would read an end that is not there yet. Give each written file a name of its own."

@@ -97,6 +97,7 @@ pub(crate) fn is_right(form: Form, text: &str) -> bool {
         Form::AddressOfNetwork => Prefix::parse(text).is_some(),
         Form::Network => network(),
         Form::Destination => text == "default" || network(),
+        Form::DpdkPort => values::is_dpdk_port(text),
         Form::Mac => values::mac(text).is_some(),
         Form::Position => {
             values::position(text).is_some() || MessagePosition::parse(text).is_some()
@@ -183,6 +184,7 @@ const fn code(form: Form) -> &'static Code {
         | Form::Role => &codes::BAD_NAME,
         Form::Address => &codes::NOT_AN_ADDRESS,
         Form::AddressOfNetwork | Form::Network | Form::Destination => &codes::NOT_A_PREFIX,
+        Form::DpdkPort => &codes::NOT_A_DPDK_PORT,
         Form::Mac => &codes::NOT_A_MAC,
         Form::Position => &codes::NOT_A_POSITION,
         Form::Socket | Form::Listen => &codes::NOT_A_LISTENER,
@@ -208,6 +210,9 @@ pub(crate) const fn wanted(form: Form) -> &'static str {
         Form::AddressOfNetwork => "an address with a prefix length",
         Form::Network => "a network",
         Form::Destination => "a network or \"default\"",
+        Form::DpdkPort => {
+            "a device of DPDK: `net_DRIVER` and a number, or a PCI address, and arguments"
+        }
         Form::Mac => "a hardware address of a host",
         Form::Position => "a position of the graph",
         Form::Socket => "an address with a port",
@@ -242,6 +247,7 @@ pub(crate) const fn example(form: Form) -> &'static str {
         Form::Address => "192.0.2.1",
         Form::AddressOfNetwork => "192.0.2.1/24",
         Form::Network | Form::Destination => "198.51.100.0/24",
+        Form::DpdkPort => "net_af_packet0,iface=eth0",
         Form::Mac => "02:00:00:00:00:01",
         Form::Position => "ether:ipv4",
         Form::Socket | Form::Listen => "127.0.0.1:9464",
@@ -277,6 +283,7 @@ mod tests {
             Form::AddressOfNetwork,
             Form::Network,
             Form::Destination,
+            Form::DpdkPort,
             Form::Mac,
             Form::Position,
             Form::Socket,

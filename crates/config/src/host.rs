@@ -11,9 +11,8 @@ use gatewright_wire::{EtherType, IpProtocol};
 pub(crate) fn derive(config: &mut Config) {
     let mut derived = Vec::new();
     for link in &config.links {
-        let is_beside = link.exclusive && matches!(link.device, Device::Interface { .. });
         // Elsewhere the key is refused.
-        if let Some(host) = link.host.as_ref().filter(|_| is_beside) {
+        if let Some(host) = link.host.as_ref().filter(|_| link.may_have_host()) {
             let name = Located { value: format!("{}.host", link.name.value), span: host.span };
             config.attachments.extend(handlers(link, &name));
             derived.push(Link {

@@ -197,6 +197,11 @@ impl Link {
         self.name.value.contains('.')
     }
 
+    /// Whether the kernel may have an interface beside it, for its `host`.
+    pub(crate) const fn may_have_host(&self) -> bool {
+        self.exclusive && matches!(self.device, Device::Interface { .. } | Device::Dpdk { .. })
+    }
+
     /// The link that carries its tagged frames, if it is virtual.
     pub const fn below(&self) -> Option<&Located<String>> {
         match &self.device {
@@ -240,6 +245,11 @@ pub enum Device {
         write: Option<Located<String>>,
         /// How fast `read` is replayed.
         pace: ReplayPace,
+    },
+    /// A port of DPDK.
+    Dpdk {
+        /// Its device: a driver with a number and its arguments, or a PCI address.
+        port: Located<String>,
     },
     /// A port of a shared medium in memory.
     Segment {

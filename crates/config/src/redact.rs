@@ -203,6 +203,7 @@ const fn is_public(form: Form) -> bool {
         | Form::AddressOfNetwork
         | Form::Network
         | Form::Destination
+        | Form::DpdkPort
         | Form::Mac
         | Form::Position
         | Form::Socket

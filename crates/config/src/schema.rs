@@ -115,6 +115,12 @@ fn pattern(form: Form) -> String {
         Form::AddressOfNetwork | Form::Network => network(),
         Form::Destination => format!("default|{}", network()),
         // Not of a group, and not zero.
+        Form::DpdkPort => {
+            const ADDRESS: &str = "[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}[.][0-7]";
+            format!(
+                "(?=.{{1,128}}$)(net_[a-z_]{{1,32}}[0-9]{{1,3}}|{ADDRESS})(,[a-z0-9_-]+=[A-Za-z0-9_.:/-]+)*"
+            )
+        }
         Form::Mac => "(?!00(:00){5}$)[0-9A-Fa-f][02468ACEace](:[0-9A-Fa-f]{2}){5}".to_owned(),
         Form::Position => position(),
         Form::Socket => socket(),

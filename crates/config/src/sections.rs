@@ -183,6 +183,7 @@ fn device(link: &Located<String>, table: View<'_>) -> Option<Device> {
             let is_named = read.is_some() || write.is_some();
             is_named.then(|| Device::Pcapng { read, write, pace: pace(table) })
         }
+        "dpdk" => Some(Device::Dpdk { port: table.name("port")? }),
         "segment" => {
             let time = |key| Duration::from_micros(table.number(key).unwrap_or(0));
             let impairment = SegmentImpairment {

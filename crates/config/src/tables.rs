@@ -78,6 +78,8 @@ pub(crate) enum Form {
     Network,
     /// `192.0.2.0/24` or `default`.
     Destination,
+    /// `net_af_packet0,iface=eth0`, or `0000:03:00.0`.
+    DpdkPort,
     /// `02:00:00:00:00:01`.
     Mac,
     /// `ether:ipv4`.

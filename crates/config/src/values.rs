@@ -161,6 +161,54 @@ pub const DEVICE_KINDS: [&str; 22] = [
     "device",
 ];
 
+/// Maximum octets of a port of DPDK with its arguments.
+const DPDK_PORT_LEN_MAX: usize = 128;
+/// Maximum octets of the name of a driver of DPDK after `net_`, and digits of its number.
+const DPDK_DRIVER_LEN_MAX: (usize, usize) = (32, 3);
+
+/// Whether a text names a port of DPDK: `net_DRIVER` with a number, or a PCI address, and arguments
+/// `,KEY=VALUE`.
+pub(crate) fn is_dpdk_port(text: &str) -> bool {
+    let mut parts = text.split(',');
+    let device = parts.next().unwrap_or_default();
+    let is_argument = |argument: &str| {
+        let lower = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-".contains(c);
+        let any = |c: char| c.is_ascii_alphanumeric() || "_.:/-".contains(c);
+        argument.split_once('=').is_some_and(|(key, value)| {
+            !key.is_empty() && !value.is_empty() && key.chars().all(lower) && value.chars().all(any)
+        })
+    };
+    text.len() <= DPDK_PORT_LEN_MAX
+        && (is_dpdk_driver(device) || is_pci_address(device))
+        && parts.all(is_argument)
+}
+
+fn is_dpdk_driver(text: &str) -> bool {
+    let (len_max, digits_max) = DPDK_DRIVER_LEN_MAX;
+    text.strip_prefix("net_").is_some_and(|rest| {
+        let name = rest.trim_end_matches(|c: char| c.is_ascii_digit());
+        (1..=len_max).contains(&name.len())
+            && (1..=digits_max).contains(&(rest.len() - name.len()))
+            && name.chars().all(|c| c.is_ascii_lowercase() || c == '_')
+    })
+}
+
+/// Whether a text is a PCI address: a domain, a bus, a device and a function.
+fn is_pci_address(text: &str) -> bool {
+    let hexadecimal = |text: &str, len: usize| {
+        let is_digit = |octet: u8| octet.is_ascii_digit() || (b'a'..=b'f').contains(&octet);
+        text.len() == len && text.bytes().all(is_digit)
+    };
+    let Some((place, function)) = text.rsplit_once('.') else { return false };
+    let is_place = match *place.split(':').collect::<Vec<_>>() {
+        [domain, bus, device] => {
+            hexadecimal(domain, 4) && hexadecimal(bus, 2) && hexadecimal(device, 2)
+        }
+        _ => false,
+    };
+    is_place && matches!(function.as_bytes(), [b'0'..=b'7'])
+}
+
 /// Parses a device's EUI-64, written as 16 hexadecimal digits.
 pub(crate) fn system_id(text: &str) -> Option<[u8; 8]> {
     let is_hex = text.len() == 16 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
@@ -194,6 +242,35 @@ pub(crate) fn role_address(text: &str) -> Option<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_port_of_dpdk_is_a_driver_or_a_pci_address() {
+        let long = format!("net_ring0,a={}", "x".repeat(DPDK_PORT_LEN_MAX));
+        for (text, is_port) in [
+            ("net_af_packet0,iface=eth0", true),
+            ("net_af_xdp12,iface=wlp2s0.7,start_queue=0", true),
+            ("net_tap0", true),
+            ("net_pcap0,rx_pcap=/tmp/a.pcap", true),
+            ("0000:03:00.0", true),
+            ("0000:03:00.7,a=b", true),
+            ("03:00.0", false),
+            ("net_tap", false),
+            ("net_0", false),
+            ("net_tap1234", false),
+            ("crypto_null0", false),
+            ("net_af_packet0,iface", false),
+            ("net_af_packet0,iface=", false),
+            ("net_af_packet0,iface=a b", false),
+            ("net_af_packet0,,iface=a", false),
+            ("net_tap0 -m 4", false),
+            ("0000:03:00.8", false),
+            ("0000:03:00", false),
+            ("eth0", false),
+            (long.as_str(), false),
+        ] {
+            assert_eq!(is_dpdk_port(text), is_port, "{text}");
+        }
+    }
 
     #[test]
     fn a_prefix_knows_its_network() {

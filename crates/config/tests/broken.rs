@@ -81,7 +81,8 @@ fn every_code_has_a_case_and_an_explanation() {
         .collect();
     // The command line reports these: only it reads files, and asks gateways that run.
     let running = [&codes::NEEDS_RESTART, &codes::CANNOT_LISTEN, &codes::NOT_TAKEN];
-    let unread = [&codes::NO_PROGRAM, &codes::NO_CAPTURE, &codes::UNUSABLE_FILE];
+    let unread =
+        [&codes::NO_PROGRAM, &codes::NO_CAPTURE, &codes::UNUSABLE_FILE, &codes::WITHOUT_DPDK];
     let of_programs =
         [&codes::NO_MESSAGE_POSITION, &codes::NOT_OVER_STACK, &codes::PROGRAM_NAME_TWICE];
     let elsewhere = [&unread[..], &of_programs, &running].concat();

@@ -33,9 +33,9 @@ print(json.dumps([judge(it) for it in asked['descriptions']]))
 ";
 
 /// Codes of findings about the shape of one value: its type, range, choice or form.
-const SHAPE_CODES: [u16; 20] = [
+const SHAPE_CODES: [u16; 21] = [
     101, 102, 103, 105, 106, 107, 108, 110, 111, 112, 114, 115, 162, 163, 166, 167, 168, 169, 174,
-    175,
+    175, 197,
 ];
 
 /// Codes of these that a rule between values has, too, or that no pattern can express.

@@ -168,7 +168,10 @@ pub(crate) fn reopen(
 /// Whether `new` can be opened while `old` is open: they are not the same interface or file.
 fn is_another(old: &DeviceSetup, new: &DeviceSetup) -> bool {
     match (old, new) {
-        (DeviceSetup::Capture(_), DeviceSetup::Capture(_)) => false,
+        // A port may be over the interface, and one of the same name can be open once.
+        (DeviceSetup::Capture(_), DeviceSetup::Capture(_))
+        | (DeviceSetup::Dpdk(_), _)
+        | (_, DeviceSetup::Dpdk(_)) => false,
         _ => match (interface(old), interface(new)) {
             // The kernel replaces `%d` by a number that is not known here.
             (Some(old), Some(new)) => old != new && !old.contains('%') && !new.contains('%'),
@@ -183,6 +186,7 @@ fn interface(device: &DeviceSetup) -> Option<&str> {
         DeviceSetup::Interface(device) => Some(&device.interface),
         DeviceSetup::Tap(device) => Some(&device.interface),
         DeviceSetup::Capture(_)
+        | DeviceSetup::Dpdk(_)
         | DeviceSetup::Segment(_)
         | DeviceSetup::Virtual(_)
         | DeviceSetup::Spare(_) => None,
@@ -277,6 +281,7 @@ fn prepare(worker: &Hand, device: &DeviceSetup, share: Share) -> Result<NewDevic
         }
         DeviceSetup::Tap(device) => worker.preparer.prepare_tap(device)?,
         DeviceSetup::Capture(device) => worker.preparer.prepare_capture(device)?,
+        DeviceSetup::Dpdk(device) => worker.preparer.prepare_dpdk(device)?,
         DeviceSetup::Segment(device) => return Ok(NewDevice::Segment(Box::new(device.clone()))),
         DeviceSetup::Virtual(own) => {
             let (name, reason) = (own.tag.to_string(), "it has no device".to_owned());

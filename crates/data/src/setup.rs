@@ -1,6 +1,6 @@
 //! The setup of the data plane as values.
 
-use gatewright_link::{CaptureConfig, Framing, LinkConfig, MemoryConfig, TapConfig};
+use gatewright_link::{CaptureConfig, DpdkConfig, Framing, LinkConfig, MemoryConfig, TapConfig};
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{NeighbourLimits, SuiteLink, VirtualLink};
 use std::time::Duration;
@@ -51,6 +51,8 @@ pub enum DeviceSetup {
     Tap(TapConfig),
     /// Capture files: one whose frames arrive, one that takes those that leave.
     Capture(CaptureConfig),
+    /// A port of DPDK.
+    Dpdk(DpdkConfig),
     /// A port of a segment in memory.
     Segment(MemoryConfig),
     /// Frames of another link with a tag.
@@ -66,6 +68,7 @@ impl DeviceSetup {
             Self::Interface(device) => device.index,
             Self::Tap(device) => device.index,
             Self::Capture(device) => device.index,
+            Self::Dpdk(device) => device.index,
             Self::Segment(device) => device.index,
             Self::Virtual(device) => device.link,
             Self::Spare(index) => *index,
@@ -82,9 +85,11 @@ impl DeviceSetup {
         match self {
             Self::Tap(device) => device.framing,
             Self::Capture(device) => device.framing,
-            Self::Interface(_) | Self::Segment(_) | Self::Virtual(_) | Self::Spare(_) => {
-                Framing::Ethernet
-            }
+            Self::Interface(_)
+            | Self::Dpdk(_)
+            | Self::Segment(_)
+            | Self::Virtual(_)
+            | Self::Spare(_) => Framing::Ethernet,
         }
     }
 
@@ -112,6 +117,7 @@ impl DeviceSetup {
             Self::Interface(device) => Some(&device.interface),
             Self::Tap(_)
             | Self::Capture(_)
+            | Self::Dpdk(_)
             | Self::Segment(_)
             | Self::Virtual(_)
             | Self::Spare(_) => None,
@@ -125,6 +131,10 @@ impl DeviceSetup {
 
     /// Whether frames for other hosts are received, too.
     pub const fn promiscuous(&self) -> bool {
-        matches!(self, Self::Interface(LinkConfig { promiscuous: true, .. }))
+        matches!(
+            self,
+            Self::Interface(LinkConfig { promiscuous: true, .. })
+                | Self::Dpdk(DpdkConfig { promiscuous: true, .. })
+        )
     }
 }

@@ -27,6 +27,7 @@ pub(crate) fn shares(link: &WorkerLink, workers: usize) -> Result<usize, OpenErr
         DeviceSetup::Interface(device) => Ok(wanted.min(receive_queues(&device.interface)?.max(1))),
         DeviceSetup::Tap(_)
         | DeviceSetup::Capture(_)
+        | DeviceSetup::Dpdk(_)
         | DeviceSetup::Segment(_)
         | DeviceSetup::Virtual(_)
         | DeviceSetup::Spare(_) => Ok(1),

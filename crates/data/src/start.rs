@@ -266,6 +266,7 @@ fn chunk_size(setup: &DataSetup) -> Result<usize, DataError> {
             DeviceSetup::Interface(device) => frame_len_max(&device.interface),
             DeviceSetup::Tap(device) => Ok(device.frame_len_max()),
             DeviceSetup::Capture(device) => Ok(device.mtu + device.framing.header_len_max()),
+            DeviceSetup::Dpdk(device) => Ok(device.mtu + Framing::Ethernet.header_len_max()),
             DeviceSetup::Segment(device) => Ok(device.mtu + Framing::Ethernet.header_len_max()),
             DeviceSetup::Virtual(_) | DeviceSetup::Spare(_) => Ok(0),
         };
@@ -330,6 +331,7 @@ fn open_all(
             DeviceSetup::Virtual(_) => return None,
             DeviceSetup::Tap(device) => opener.open_tap(device),
             DeviceSetup::Capture(device) => opener.open_capture(device),
+            DeviceSetup::Dpdk(device) => opener.open_dpdk(device),
             DeviceSetup::Segment(device) => {
                 segments.open(device, opener.pool()).map(|link| Box::new(link) as Box<dyn Link>)
             }

@@ -58,7 +58,7 @@ pub use gatewright_part::{Change, LogEvent, LogLevel, Part};
 /// The setup that embedders write in code.
 pub use gatewright_planes::{LinkSetup, Planes, PlanesError, Setup};
 pub use last_good::DescriptionCause;
-pub use links::{Links, unreadable_captures};
+pub use links::{Links, unfit_devices};
 pub use messages::{
     ConversationAnswer, ConversationStepAnswer, MessageCounting, MessageCounts, MessageRecord,
     MessageRecords, MessageTraceRequest, PeerAction,

@@ -4,8 +4,8 @@ use crate::{RunError, capture_paths::check_written, difference, host_interface};
 use gatewright_config::{self as config, Config, codes};
 use gatewright_diagnostic::Diagnostic;
 use gatewright_link::{
-    Backend, CaptureConfig, Chance, Framing, Impairment, LinkConfig, MemoryConfig, TapConfig,
-    capture_framing, pcapng::Speed,
+    Backend, CaptureConfig, Chance, DpdkConfig, Framing, Impairment, LinkConfig, MemoryConfig,
+    TapConfig, WITHOUT_DPDK, capture_framing, pcapng::Speed,
 };
 use gatewright_packet::{LinkAddress, LinkIndex};
 use gatewright_part::{Change, EventSink, Part, Staged, Unable};
@@ -343,6 +343,12 @@ fn link_setup(
             check_written(link, config)?;
             DeviceSetup::Capture(capture(index, link, (read.as_ref(), write.as_ref()), *pace)?)
         }
+        config::Device::Dpdk { port } => DeviceSetup::Dpdk(DpdkConfig {
+            index,
+            port: port.value.clone(),
+            mtu: packet_len_max(link),
+            promiscuous: link.promiscuous,
+        }),
         config::Device::Segment { name, impairment } => {
             DeviceSetup::Segment(segment(index, link, &name.value, impairment))
         }
@@ -477,12 +483,19 @@ const fn speed(pace: config::ReplayPace) -> Speed {
     }
 }
 
-/// Findings about the capture files that links of `config` read, whose paths `place` resolves.
-pub fn unreadable_captures(config: &Config, place: impl Fn(&str) -> String) -> Vec<Diagnostic> {
-    let finding = |link: &config::Link| {
-        let config::Device::Pcapng { read: Some(file), .. } = &link.device else { return None };
-        let error = capture_framing(Path::new(&place(&file.value))).err()?;
-        Some(Diagnostic::error(&codes::NO_CAPTURE, file.span, error.to_string()))
+/// Findings about devices of `config` that this program cannot open: capture files that cannot be read,
+/// whose paths `place` resolves, and ports of DPDK in a build without it.
+pub fn unfit_devices(config: &Config, place: impl Fn(&str) -> String) -> Vec<Diagnostic> {
+    let finding = |link: &config::Link| match &link.device {
+        config::Device::Pcapng { read: Some(file), .. } => {
+            let error = capture_framing(Path::new(&place(&file.value))).err()?;
+            Some(Diagnostic::error(&codes::NO_CAPTURE, file.span, error.to_string()))
+        }
+        config::Device::Dpdk { port } => WITHOUT_DPDK.map(|why| {
+            let message = format!("`{}` is a port of DPDK", port.value);
+            Diagnostic::error(&codes::WITHOUT_DPDK, port.span, message).help(why)
+        }),
+        _ => None,
     };
     config.links.iter().filter_map(finding).collect()
 }

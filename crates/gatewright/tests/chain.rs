@@ -260,6 +260,21 @@ fn unreadable_captures_are_told_at_their_key() -> Result<(), Failed> {
     Ok(())
 }
 
+/// A port of DPDK is refused at its key by a program without it, which says how to build one with it.
+fn ports_of_dpdk_are_refused_without_it() -> Result<(), Failed> {
+    let path = folder("without-dpdk").join("gateway.toml");
+    fs::write(&path, "[link.lan]\nmode = \"dpdk\"\nport = \"net_af_packet0,iface=eth0\"\n")?;
+    for verb in ["check", "run"] {
+        let command = Command::new(env!("CARGO_BIN_EXE_gatewright")).arg(verb).arg(&path).output();
+        let said: Said = command?.into();
+        assert_eq!(said.code, Some(78), "{verb}: {}", said.err);
+        for part in ["GW0198", "gateway.toml:3:8", "cargo build --release --features dpdk"] {
+            assert!(said.err.contains(part), "{verb} {part}: {}", said.err);
+        }
+    }
+    Ok(())
+}
+
 fn main() {
     let needs = || Needs::new().namespaces().program("ping");
     let missing = || match needs().missing() {
@@ -286,6 +301,8 @@ fn main() {
             "unreadable_captures_are_told_at_their_key",
             unreadable_captures_are_told_at_their_key,
         ),
+        Trial::test("ports_of_dpdk_are_refused_without_it", ports_of_dpdk_are_refused_without_it)
+            .with_ignored_flag(cfg!(feature = "dpdk")),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }

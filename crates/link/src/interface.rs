@@ -207,6 +207,11 @@ impl Interface {
     }
 }
 
+/// Whether the peer of a driver's devices is a kernel that leaves checksums to them.
+pub(crate) fn leaves_checksums(driver: &str) -> bool {
+    ["veth", "virtio_net", "tun"].contains(&driver)
+}
+
 fn index_of(socket: &OwnedFd, name: &str) -> Answer<u32> {
     socket::request(socket.as_fd(), name, libc::SIOCGIFINDEX).map(first_u32)
 }

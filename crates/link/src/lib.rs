@@ -11,6 +11,7 @@
 //! | packet socket | [`Opener`] | once each way |
 //! | TAP, TUN | [`Opener::open_tap`] | once each way |
 //! | capture files | [`Opener::open_capture`], [`pcapng::CaptureLink`] | once each way |
+//! | port of DPDK, in a build with it | [`Opener::open_dpdk`] | once each way |
 //! | port of a memory segment | [`Segments`], [`MemoryLink`] | once each way |
 //!
 //! A frame may arrive with a partial transport checksum ([`gatewright_wire::partial`]): virtual
@@ -29,6 +30,7 @@ mod claim;
 mod closing;
 mod coalesce;
 mod division;
+mod dpdk;
 mod driver;
 mod exclusive;
 mod frame_socket;
@@ -57,6 +59,7 @@ mod xdp;
 
 pub use closing::{Closing, ClosingDevice, RemainingChunks};
 pub use division::Division;
+pub use dpdk::{DpdkConfig, WITHOUT_DPDK};
 pub use driver::{DriverForwarding, DriverMaps, KernelTables};
 pub use frame_socket::{FrameSelection, FrameSocket, OFFLOADS_LEN, without_offloads};
 pub use frame_tap::FrameTap;
@@ -156,6 +159,8 @@ pub enum Mode {
     Tun,
     /// Capture files.
     CaptureFile,
+    /// A port of DPDK.
+    Dpdk,
     /// A port of a medium in memory.
     Memory,
     /// No device: frames of a lower link that carry a tag.
@@ -174,6 +179,7 @@ impl fmt::Display for Mode {
             Self::Tap => "TAP",
             Self::Tun => "TUN",
             Self::CaptureFile => "capture file",
+            Self::Dpdk => "DPDK",
             Self::Memory => "memory",
             Self::Virtual => "virtual link",
             Self::NoDevice => "no device",
@@ -268,7 +274,7 @@ pub enum LinkState {
     Down,
     /// Its device has gone, and the link is silent. A link from [`Opener::open`] looks for the
     /// device at each request of its state, and opens it when it returns. The link's properties
-    /// ([`Link::info`]) may have changed then. A TAP device does not return.
+    /// ([`Link::info`]) may have changed then. A TAP device or a port of DPDK does not return.
     Gone,
     /// Its capture file is replayed to its end, and no more frames come.
     Ended,
@@ -296,7 +302,7 @@ pub struct LinkCounters {
     pub sent: u64,
     /// Their octets.
     pub sent_octets: u64,
-    /// Frames that the kernel dropped because we did not take them in time.
+    /// Frames that the kernel, or a driver of DPDK, dropped because we did not take them in time.
     pub receive_overrun: u64,
     /// Frames dropped because the pool had no packet left.
     pub receive_no_packet: u64,
@@ -323,7 +329,8 @@ pub struct LinkCounters {
     /// Number of times that the kernel had a frame and found no chunk of ours to receive it into
     /// (AF_XDP).
     pub fill_empty: u64,
-    /// Frames that the kernel refused to send, or chunks that it refused to receive into (AF_XDP).
+    /// Frames that the kernel refused to send, or chunks that it refused to receive into (AF_XDP);
+    /// frames that a driver of DPDK took and could not send.
     pub kernel_refused: u64,
 }
 

@@ -191,7 +191,12 @@ impl Preparer {
     }
 
     /// Checks that the slab's packets hold the frames of a link.
-    fn check_chunk(&self, name: &str, mtu: usize, framing: Framing) -> Result<(), OpenError> {
+    pub(crate) fn check_chunk(
+        &self,
+        name: &str,
+        mtu: usize,
+        framing: Framing,
+    ) -> Result<(), OpenError> {
         let (needed, found) = (mtu + framing.header_len_max(), self.slab().packet_len_max());
         if needed > found {
             return Err(OpenError::Chunk { name: name.to_owned(), mtu, needed, found });

@@ -5,7 +5,7 @@ mod going_on;
 use crate::claim::Claim;
 use crate::division::Division;
 use crate::exclusive::{KernelSilenced, drop_ours};
-use crate::interface::Interface;
+use crate::interface::{Interface, leaves_checksums};
 use crate::made::{CaptureConfig, TapConfig};
 use crate::open_error::OpenError;
 use crate::packet_socket::{Bound, PacketSocketOptions, sending_socket};
@@ -13,7 +13,8 @@ use crate::share::{Common, Group, Known, Part, Share, Shares};
 use crate::unbound::{Opened, UnboundDevice, UnboundLink};
 use crate::xdp::{self, Registered, Unbound};
 use crate::{
-    DriverForwarding, Exclusive, Framing, HeldKind, KernelTables, Link, LinkInfo, Mode, OpenDevices,
+    DpdkConfig, DriverForwarding, Exclusive, Framing, HeldKind, KernelTables, Link, LinkInfo, Mode,
+    OpenDevices,
 };
 use gatewright_packet::{LinkAddress, LinkIndex, Pool, SlabShape};
 use std::io;
@@ -205,6 +206,16 @@ impl Opener {
     /// [`OpenError`] names the file.
     pub fn open_capture(&self, config: &CaptureConfig) -> Result<Box<dyn Link>, OpenError> {
         self.preparer.prepare_capture(config)?.bind(&self.pool)
+    }
+
+    /// Opens a port of DPDK as a link. The first starts DPDK in this process.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] names what is missing: [`OpenError::Unsupported`] in a build without DPDK, or
+    /// if DPDK does not open the port.
+    pub fn open_dpdk(&self, config: &DpdkConfig) -> Result<Box<dyn Link>, OpenError> {
+        self.preparer.prepare_dpdk(config)?.bind(&self.pool)
     }
 }
 
@@ -498,12 +509,10 @@ impl Preparer {
         is_generic: bool,
         in_pieces: bool,
     ) -> Result<xdp::Opened, (Interface, xdp::Failed)> {
-        // Drivers whose peer is a kernel that leaves checksums to them.
-        const VIRTUAL: [&str; 3] = ["veth", "virtio_net", "tun"];
         let options = self.options(config, is_generic, in_pieces);
         let exclusive =
             if options.division.is_some() { Exclusive::Divided } else { Exclusive::Redirected };
-        let partial_checksums = VIRTUAL.contains(&info.driver.as_str()) || is_generic;
+        let partial_checksums = leaves_checksums(&info.driver) || is_generic;
         let info = LinkInfo { partial_checksums, exclusive, ..info };
         let again = match interface.again() {
             Ok(again) => again,

@@ -474,7 +474,7 @@ fn ready(batch: &mut Batch, packets: std::ops::Range<usize>, counters: &mut Link
 }
 
 /// Maximum octets of a frame: a tag does not count against the MTU.
-fn frame_len_max(frame: &[u8], mtu: usize) -> usize {
+pub(crate) fn frame_len_max(frame: &[u8], mtu: usize) -> usize {
     let is_tagged = frame.get(12..).is_some_and(|rest| rest.starts_with(&[0x81, 0x00]));
     mtu + HEADER_LEN + if is_tagged { Vlan::LEN } else { 0 }
 }

@@ -37,10 +37,24 @@ pub(crate) struct Opened {
 /// An open device without a slab.
 pub(crate) enum UnboundDevice {
     Xdp(Box<xdp::Unbound>),
-    PacketSocket { info: LinkInfo, bound: Bound },
-    SendOnly { info: LinkInfo, interface: Interface, socket: OwnedFd },
-    Tap { info: LinkInfo, index: LinkIndex, interface: Interface, device: TapDevice },
+    PacketSocket {
+        info: LinkInfo,
+        bound: Bound,
+    },
+    SendOnly {
+        info: LinkInfo,
+        interface: Interface,
+        socket: OwnedFd,
+    },
+    Tap {
+        info: LinkInfo,
+        index: LinkIndex,
+        interface: Interface,
+        device: TapDevice,
+    },
     Capture(Box<(CaptureFiles, Speed)>),
+    #[cfg(feature = "dpdk")]
+    Dpdk(Box<crate::dpdk::OpenPort>),
 }
 
 impl fmt::Debug for UnboundLink {
@@ -122,6 +136,8 @@ impl UnboundDevice {
             | Self::SendOnly { info, .. }
             | Self::Tap { info, .. } => info,
             Self::Capture(capture) => &capture.0.info,
+            #[cfg(feature = "dpdk")]
+            Self::Dpdk(port) => &port.info,
         }
     }
 
@@ -141,6 +157,8 @@ impl UnboundDevice {
                 let (files, speed) = *capture;
                 Box::new(files.bind(speed, pool))
             }
+            #[cfg(feature = "dpdk")]
+            Self::Dpdk(port) => Box::new(port.bind(Rc::clone(pool))),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{check_kind, check_needed, check_unused, twice, unusable, virtual_links};
 use crate::codes;
-use crate::model::{Advertise, Config, Device, Link, Located};
+use crate::model::{Advertise, Config, Device, Link, Located, PlaneMode};
 use crate::sections::is_virtual;
 use crate::shape::Findings;
 use crate::tables::{LINK, RUNNING, kind_of_link};
@@ -30,6 +30,7 @@ pub(super) fn check(config: &Config, root: View<'_>, findings: &mut Findings) {
     check_all_shared(config, findings);
     virtual_links::check(config, root, findings);
     check_devices(&config.links, findings);
+    check_dpdk(config, root, findings);
     check_addresses(&config.links, findings);
 }
 
@@ -56,6 +57,7 @@ fn check_keys(table: View<'_>, findings: &mut Findings) {
         "vlan" if table.key("on").is_none() => ("a VLAN".to_owned(), Some(("on", "\"lan\""))),
         "vlan" => ("a VLAN".to_owned(), Some(("vlan", "10"))),
         "segment" => (format!("mode {mode}"), Some(("segment", "\"radio\""))),
+        "dpdk" => (format!("mode {mode}"), Some(("port", "\"net_af_packet0,iface=eth0\""))),
         _ => (format!("mode {mode}"), None),
     };
     check_kind(table, LINK.keys, (kind, &whose), findings);
@@ -178,7 +180,7 @@ fn check_router(link: &Link, table: View<'_>, findings: &mut Findings) {
 
 /// Checks that the kernel's interface beside a link gets addresses: those of the description.
 fn check_host(link: &Link, table: View<'_>, findings: &mut Findings) {
-    let is_beside = link.exclusive && matches!(link.device, Device::Interface { .. });
+    let is_beside = link.may_have_host();
     let Some(host) = table.key("host").filter(|_| is_beside) else { return };
     let dynamic = [("dhcp", link.dhcp), ("autoconfigure", link.autoconfigure)];
     let message = if let Some((key, _)) = dynamic.into_iter().find(|(_, on)| *on) {
@@ -206,9 +208,10 @@ fn check_queues(link: &Link, table: View<'_>, workers: u16, findings: &mut Findi
 fn check_devices(links: &[Link], findings: &mut Findings) {
     let devices: Vec<&Located<String>> = (links.iter())
         .filter_map(|link| match &link.device {
-            Device::Interface { name, .. } | Device::Tap { name } | Device::Tun { name } => {
-                Some(name)
-            }
+            Device::Interface { name, .. }
+            | Device::Tap { name }
+            | Device::Tun { name }
+            | Device::Dpdk { port: name } => Some(name),
             Device::Pcapng { .. } | Device::Segment { .. } | Device::Virtual { .. } => None,
         })
         .collect();
@@ -218,6 +221,21 @@ fn check_devices(links: &[Link], findings: &mut Findings) {
             let message = format!("`{}` is the device of two links", second.value);
             twice(&codes::DEVICE_TWICE, (first.span, second.span), message, findings);
         }
+    }
+}
+
+/// Checks that ports of DPDK are opened by the control plane's process.
+fn check_dpdk(config: &Config, root: View<'_>, findings: &mut Findings) {
+    let port = config.links.iter().find_map(|link| match &link.device {
+        Device::Dpdk { port } => Some(port),
+        _ => None,
+    });
+    let mode = root.table("planes").and_then(|planes| planes.key("mode"));
+    if let (PlaneMode::Process, Some(port), Some(mode)) = (config.plane_mode, port, mode) {
+        let message = format!("`{}` and a data plane in a process of its own", port.value);
+        let finding = Diagnostic::error(&codes::DPDK_APART, mode, message);
+        let finding = finding.also(port.span, "a port of DPDK");
+        findings.add(finding.help("leave it out: the data plane is threads then"));
     }
 }
 

@@ -23,7 +23,8 @@ const DELAY_US_MAX: i64 = 60_000_000;
 const MILLION: i64 = 1_000_000;
 
 /// How a link exchanges frames.
-const MODES: &[&str] = &["auto", "xdp", "xdp-generic", "packet", "tap", "tun", "pcapng", "segment"];
+const MODES: &[&str] =
+    &["auto", "xdp", "xdp-generic", "packet", "dpdk", "tap", "tun", "pcapng", "segment"];
 /// Where packets that are only forwarded are forwarded.
 const FORWARD: &[&str] = &["graph", "xdp"];
 /// Paces of a replay, beside a number of frames each second.
@@ -34,18 +35,21 @@ const INTERFACE: &[&str] = &["interface"];
 const VLAN: &[&str] = &["vlan"];
 const PCAPNG: &[&str] = &["pcapng"];
 const SEGMENT: &[&str] = &["segment"];
+const DPDK: &[&str] = &["dpdk"];
+/// Links over devices that other machines are connected to.
+const WIRED: &[&str] = &["interface", "dpdk"];
 /// Links that are an interface of the kernel.
 const WITH_INTERFACE: &[&str] = &["interface", "tap", "tun"];
 /// Links that are not tagged frames of another.
-const PHYSICAL: &[&str] = &["interface", "tap", "tun", "pcapng", "segment"];
+const PHYSICAL: &[&str] = &["interface", "dpdk", "tap", "tun", "pcapng", "segment"];
 /// Links with a link-layer address of their own.
-const WITH_ADDRESS: &[&str] = &["interface", "tap", "pcapng", "segment"];
+const WITH_ADDRESS: &[&str] = &["interface", "dpdk", "tap", "pcapng", "segment"];
 /// Links whose stations assign addresses to each other.
-const CONFIGURED: &[&str] = &["interface", "tap", "segment", "vlan"];
+const CONFIGURED: &[&str] = &["interface", "dpdk", "tap", "segment", "vlan"];
 
 /// The kind of a link: `vlan`, or else what its mode opens; none if there is no such mode.
 pub(crate) fn kind_of_link(is_virtual: bool, mode: &str) -> Option<&'static str> {
-    const MADE: [&str; 4] = ["tap", "tun", "pcapng", "segment"];
+    const MADE: [&str; 5] = ["dpdk", "tap", "tun", "pcapng", "segment"];
     if is_virtual {
         return Some("vlan");
     }
@@ -67,7 +71,8 @@ pub(crate) static LINK: Table = Table {
             "mode",
             Shape::Choice(MODES),
             "The device: auto is the fastest of xdp, xdp-generic and packet that works; \
-             these open an interface of the kernel. tap and tun create one, for Ethernet \
+             these open an interface of the kernel. dpdk opens a port of DPDK, in a program \
+             that was built with it. tap and tun create one, for Ethernet \
              frames or IP packets. pcapng reads and writes capture files. segment is a \
              medium in memory.",
         )
@@ -113,7 +118,7 @@ pub(crate) static LINK: Table = Table {
         key("mac", Shape::Text(Form::Mac), "The link's MAC address; the device's if not given.")
             .only(WITH_ADDRESS),
         key("promiscuous", Shape::Flag, "Whether frames for other stations are received, too.")
-            .only(INTERFACE)
+            .only(WIRED)
             .or("false"),
         key(
             "forward",
@@ -144,7 +149,7 @@ pub(crate) static LINK: Table = Table {
             "The TAP interface to create for this machine's own programs: they receive \
              what arrives for the link's addresses and the gateway's stack does not use.",
         )
-        .only(INTERFACE),
+        .only(WIRED),
         key(
             "vlan",
             Shape::Number(1, VLAN_ID_MAX),
@@ -179,6 +184,13 @@ pub(crate) static LINK: Table = Table {
              fastest, or frames per second.",
         )
         .of_device(PCAPNG),
+        key(
+            "port",
+            Shape::Text(Form::DpdkPort),
+            "dpdk: the device as DPDK names it: a driver with a number and its arguments, or a \
+             PCI address.",
+        )
+        .of_device(DPDK),
         key(
             "segment",
             Shape::Text(Form::Name),

@@ -7,8 +7,9 @@ use crate::{
     workers::LinkNow,
 };
 use gatewright_link::{
-    Backend, CaptureConfig, Chance, DeviceFacts, DriverForwarding, Exclusive, HeldKind, Impairment,
-    LinkConfig, LinkInfo, LinkState, MemoryConfig, Mode, Share, TapConfig, pcapng::Speed,
+    Backend, CaptureConfig, Chance, DeviceFacts, DpdkConfig, DriverForwarding, Exclusive, HeldKind,
+    Impairment, LinkConfig, LinkInfo, LinkState, MemoryConfig, Mode, Share, TapConfig,
+    pcapng::Speed,
 };
 use std::num::NonZeroU32;
 
@@ -23,6 +24,7 @@ plain_enum!(DeviceSetup {
     3 => Segment(device),
     4 => Virtual(device),
     5 => Spare(index),
+    6 => Dpdk(device),
 });
 
 plain_struct!(LinkConfig {
@@ -40,6 +42,7 @@ plain_enum!(Backend { 0 => Auto, 1 => Xdp, 2 => XdpGeneric, 3 => PacketSocket })
 plain_struct!(Share { number, of });
 plain_struct!(TapConfig { index, interface, framing, mtu, up });
 plain_struct!(CaptureConfig { index, name, read, write, speed, framing, mtu });
+plain_struct!(DpdkConfig { index, port, mtu, promiscuous });
 plain_struct!(MemoryConfig { index, name, segment, impairment, seed, mtu });
 plain_struct!(Impairment { loss, duplicate, reorder, reorder_by, corrupt, delay, jitter });
 plain_enum!(Speed { 0 => Captured, 1 => Percent(percent), 2 => FramesPerSecond(rate), 3 => Unlimited });
@@ -75,6 +78,7 @@ plain_enum!(Mode {
     7 => Memory,
     8 => Virtual,
     9 => NoDevice,
+    10 => Dpdk,
 });
 plain_enum!(Exclusive {
     0 => Shared,
@@ -156,6 +160,12 @@ mod tests {
                 impairment,
                 seed: 9,
                 mtu: 1500,
+            }),
+            DeviceSetup::Dpdk(DpdkConfig {
+                index,
+                port: text("net_tap0,iface=t0"),
+                mtu: 1500,
+                promiscuous: true,
             }),
             DeviceSetup::Virtual(VirtualLink::vlan(index, LinkIndex(0), 7, 3)),
             DeviceSetup::Spare(index),

@@ -107,6 +107,9 @@ impl FileAccess {
 
     /// Why a link's device cannot be opened, if one of its files may not.
     pub(super) fn refuses(&self, device: &DeviceSetup) -> Option<String> {
+        if matches!(device, DeviceSetup::Dpdk(_)) {
+            return Some("the data plane's process opens no ports of DPDK".to_owned());
+        }
         let Self::Limited(folders) = self else { return None };
         let other = capture_folders(device).find(|(folder, _)| !folders.contains(folder))?;
         let folder = other.0.display();

@@ -86,6 +86,7 @@ fn is_of(held: &HeldDevice, device: &DeviceSetup) -> bool {
             *kind == HeldKind::Tap && (tap.interface == info.name || tap.interface.contains('%'))
         }
         DeviceSetup::Capture(_)
+        | DeviceSetup::Dpdk(_)
         | DeviceSetup::Segment(_)
         | DeviceSetup::Virtual(_)
         | DeviceSetup::Spare(_) => false,

@@ -131,6 +131,17 @@ fn without_a_gateway_the_archive_says_why_answers_are_missing() {
     assert_eq!(said.code, 0, "{}", said.err);
     let (_, all) = unpacked(&archive);
     assert!(all.contains("no gateway answers at") && all.contains("GW0101"), "{all}");
+
+    // All that `doctor` finds, what a description needs included.
+    let archive = folder.join("web.tar.gz");
+    let text = "[cse]\nbase = \"a\"\nid = \"/a\"\nhttp = \"127.0.0.1:1\"\n\
+                [web]\ntokens = \"tokens.json\"\n";
+    fs::write(&file, text).unwrap();
+    let (file, archive_name) = (file.to_str().unwrap(), archive.to_str().unwrap());
+    let said = gatewright(&["diag", file, "--socket", socket, "-o", archive_name]);
+    assert_eq!(said.code, 0, "{}", said.err);
+    let (_, all) = unpacked(&archive);
+    assert!(all.contains("\"web\"") && all.contains("web token add"), "{all}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 mod archive;
 mod scrub;
 
-use super::status::word;
+use super::{doctor::all_checks, status::word};
 use crate::{
     description::Description,
     exit::{Exit, Failure},
@@ -14,7 +14,7 @@ use anyhow::Result;
 use archive::Archive;
 use gatewright_config::{Config, redacted};
 use gatewright_diagnostic::{Diagnostic, SourceId, Sources};
-use gatewright_gateway::{api::ControlRequest, doctor::checks};
+use gatewright_gateway::api::ControlRequest;
 use gatewright_planes::process_version;
 use scrub::Scrubber;
 use serde_json::{Value, json};
@@ -96,7 +96,9 @@ impl Diag {
             self.ask(name, &request, face, &mut scrubber, &mut archive)?;
         }
         face.note("looking at this machine");
-        let found = serde_json::to_value(checks(config.as_ref()))?;
+        // Without a gateway or a mesh there are no tunnels to look at.
+        let mesh = self.which.ask(&ControlRequest::Mesh).unwrap_or_default();
+        let found = serde_json::to_value(all_checks(config.as_ref(), &mesh, face))?;
         archive.json("doctor.json", &scrubber.value(found))?;
         let read = |path: &&str| {
             let text = fs::read_to_string(path).unwrap_or_else(|error| error.to_string());

@@ -3,6 +3,7 @@
 use super::status::{list, word};
 use crate::{description::Description, exit::Exit, face::Face, socket::Which};
 use anyhow::Result;
+use gatewright_config::Config;
 use gatewright_gateway::api::ControlRequest;
 use gatewright_gateway::doctor::{CheckState, SystemCheck, checks};
 use serde_json::{Value, json};
@@ -47,14 +48,21 @@ impl Doctor {
                 Some(config)
             }
         };
-        let mut checks = checks(config.as_ref());
-        checks.extend(config.as_ref().map(face.program().checks).into_iter().flatten());
         let mesh = self.which.ask_if_there(&ControlRequest::Mesh)?.unwrap_or_default();
-        checks.extend(list(&mesh, "tunnels").iter().map(tunnel));
+        let checks = all_checks(config.as_ref(), &mesh, face);
         let ok = checks.iter().all(|check| check.state != CheckState::Missing);
         face.answer(&json!({ "ok": ok, "file": self.file, "checks": checks }), || text(&checks))?;
         Ok(if ok { Exit::Success } else { Exit::Negative })
     }
+}
+
+/// What is found about this machine, about a description, and about the tunnels of a running gateway
+/// whose mesh has this status.
+pub(super) fn all_checks(config: Option<&Config>, mesh: &Value, face: Face) -> Vec<SystemCheck> {
+    let mut all = checks(config);
+    all.extend(config.map(face.program().checks).into_iter().flatten());
+    all.extend(list(mesh, "tunnels").iter().map(tunnel));
+    all
 }
 
 /// A tunnel of the running gateway's mesh, and whether its peer is heard.
@@ -67,7 +75,9 @@ fn tunnel(tunnel: &Value) -> SystemCheck {
     };
     let advice = (state != CheckState::Good).then(|| {
         format!(
-            "see that the node at {remote} runs with {local} as its remote, and that firewalls and NATs              between pass UDP both ways; `tunnel_strangers` of `gatewright mesh status` counts datagrams              from other addresses"
+            "see that the node at {remote} runs with {local} as its remote, and that firewalls and \
+             NATs between pass UDP both ways; `tunnel_strangers` of `gatewright mesh status` counts \
+             datagrams from other addresses"
         )
     });
     SystemCheck {

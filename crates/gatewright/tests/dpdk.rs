@@ -3,6 +3,7 @@
     clippy::expect_used,
     clippy::unwrap_used,
     clippy::panic,
+    clippy::indexing_slicing,
     reason = "a test may fail loudly"
 )]
 
@@ -17,9 +18,10 @@ use std::process::Command;
 
 fn main() {
     let needs = Needs::new().namespaces().program("ping");
-    let tests: [(&str, fn()); 5] = [
+    let tests: [(&str, fn()); 6] = [
         ("kernels_ping_through_a_gateway_over_af_packet", || pings("net_af_packet")),
         ("kernels_ping_through_a_gateway_over_af_xdp", || pings("net_af_xdp")),
+        ("a_reload_exchanges_ports", a_reload_exchanges_ports),
         ("the_kernel_pings_a_gateway_over_its_tap", the_kernel_pings_a_gateway_over_its_tap),
         ("the_kernel_beside_a_port_has_its_share", the_kernel_beside_a_port_has_its_share),
         ("an_absent_interface_is_told_by_name", an_absent_interface_is_told_by_name),
@@ -85,6 +87,35 @@ fn pings(driver: &str) {
             assert!(!matches!(name, "received" | "sent") || count > 80, "{link}");
         }
     }
+}
+
+/// A port is closed before the next one of its interface or name is opened, and opened again if that
+/// fails.
+fn a_reload_exchanges_ports() {
+    let hosts = Hosts::new();
+    let first = description("net_af_packet", "");
+    let gateway = Daemon::start("dpdk-reload", &hosts.middle, &first);
+    let pings = |when: &str| {
+        for address in ["10.10.2.2", "fd00:2::2"] {
+            let passes = || wait_until(WITHIN, || ping(&hosts.north, &["-c1", "-W1", address]));
+            assert!(passes(), "{when}: {address}: {}", gateway.said());
+        }
+    };
+    pings("at first");
+    for (when, text) in [
+        ("promiscuous", description("net_af_packet", "promiscuous = true\n")),
+        ("by AF_XDP", description("net_af_xdp", "")),
+        ("as before", first.clone()),
+    ] {
+        gateway.describe(&text);
+        gateway.ask(&["reload"]).text();
+        pings(when);
+    }
+    gateway.describe(&first.replace("iface=g1", "iface=g7"));
+    let refused = gateway.ask(&["reload"]);
+    assert_ne!(refused.code, Some(0));
+    assert!(refused.err.contains("there is no interface g7"), "{}", refused.err);
+    pings("after a refusal");
 }
 
 /// DPDK makes the interface; the kernel is the host at its other end.

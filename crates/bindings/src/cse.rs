@@ -239,7 +239,8 @@ pub async fn start(config: CseServerConfig) -> Result<RunningCse, StartError> {
     let points_of_access = config.cse.points_of_access.clone();
     let mut cse_config = config.cse;
     if cse_config.points_of_access.is_empty() {
-        let urls = bound.iter().map(Bound::url);
+        let registrar = cse_config.registrar.as_ref().map(|registrar| registrar.url.as_str());
+        let urls = bound.iter().filter_map(|bound| bound.told(registrar));
         let broker = mqtt.iter().map(|broker| broker.url().shown());
         cse_config.points_of_access = urls.chain(broker).collect();
     }
@@ -615,7 +616,9 @@ impl RunningCse {
         self.context.http.admission.set_most_of_one(config.connections_per_peer_max);
         let mut machine = config.cse;
         if self.points_of_access.is_empty() {
-            machine.points_of_access = self.urls();
+            let registrar = machine.registrar.as_ref().map(|registrar| registrar.url.as_str());
+            let urls = Listeners::told(&self.listeners, registrar).into_iter();
+            machine.points_of_access = urls.chain(self.broker()).collect();
         }
         self.engine().reconfigure(machine);
     }

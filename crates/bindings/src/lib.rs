@@ -26,6 +26,7 @@ mod mqtt;
 mod observing;
 mod outgoing;
 mod party;
+mod points_of_access;
 mod queue_set;
 mod quota;
 mod reach;

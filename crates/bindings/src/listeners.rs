@@ -5,6 +5,7 @@
 //! `127.0.0.1:80`); then the old one is closed first, and opened again if the new one fails.
 
 use crate::datagram_socket::{DatagramSocket, StackSocket};
+use crate::points_of_access::told;
 use crate::tasks::spawn;
 use core::fmt;
 use core::sync::atomic::{AtomicU8, Ordering};
@@ -166,7 +167,16 @@ impl Bound {
 
     /// Its URL, as shown by [`ListenerAddress`], with the bound port.
     pub(crate) fn url(&self) -> String {
-        ListenerAddress { address: self.at, ..self.place }.to_string()
+        self.bound_place().to_string()
+    }
+
+    /// Its URL as others can use it ([`told`]).
+    pub(crate) fn told(&self, registrar: Option<&str>) -> Option<String> {
+        told(self.bound_place(), registrar)
+    }
+
+    const fn bound_place(&self) -> ListenerAddress {
+        ListenerAddress { address: self.at, ..self.place }
     }
 }
 
@@ -301,6 +311,15 @@ impl Listeners {
             ListenerAddress { address: listener.at, ..listener.place }.to_string()
         };
         listeners.staying().map(url).collect()
+    }
+
+    /// URLs of all as others can use them ([`told`]).
+    pub(crate) fn told(this: &Mutex<Self>, registrar: Option<&str>) -> Vec<String> {
+        let listeners = Self::lock(this);
+        let url = |listener: &ServedListener| {
+            told(ListenerAddress { address: listener.at, ..listener.place }, registrar)
+        };
+        listeners.staying().filter_map(url).collect()
     }
 
     fn staying(&self) -> impl Iterator<Item = &ServedListener> {

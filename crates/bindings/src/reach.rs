@@ -94,7 +94,7 @@ pub(crate) fn is_loopback(address: &SocketAddr) -> bool {
 }
 
 /// Host and port of a URL, as for a name lookup.
-fn host_of(url: &str) -> String {
+pub(crate) fn host_of(url: &str) -> String {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
@@ -122,16 +122,19 @@ fn is_own(address: IpAddr) -> bool {
 /// Whether the system would send from the same address that it sends to: it belongs to an
 /// interface.
 fn is_from_here(address: IpAddr) -> bool {
-    let any = match address {
+    source_towards(address) == Some(address)
+}
+
+/// The source address by which the system would send to an address.
+pub(crate) fn source_towards(to: IpAddr) -> Option<IpAddr> {
+    let any = match to {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
     };
     // Nothing is sent: a datagram socket that is connected has only looked up its route.
-    let from = UdpSocket::bind((any, 0)).and_then(|socket| {
-        socket.connect((address, ANY_PORT))?;
-        socket.local_addr()
-    });
-    from.is_ok_and(|from| from.ip() == address)
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect((to, ANY_PORT)).ok()?;
+    Some(socket.local_addr().ok()?.ip())
 }
 
 #[cfg(test)]

@@ -568,6 +568,7 @@ fn cse_config(config: &Config, described: &gatewright_config::Cse) -> cse::CseSe
         running.options.audit_octets_max = u64::from(mib) * MIB;
     }
     running.quota = quota(described.peer);
+    running.cse.points_of_access.clone_from(&described.points_of_access);
     running.reach_own = described.reach_own;
     running.reach_only.clone_from(&described.reach_only);
     running.reach_not.clone_from(&described.reach_not);

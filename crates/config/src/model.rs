@@ -590,6 +590,8 @@ pub struct Cse {
     pub audit_mib: Option<u32>,
     /// Whether a request that cannot be recorded is refused.
     pub audit_strict: bool,
+    /// URLs at which other CSEs reach it; those of its listeners and broker if there is none.
+    pub points_of_access: Vec<String>,
     /// Whether peers may have requests sent to this machine's own addresses.
     pub reach_own: bool,
     /// The only networks to which peers may have requests sent; all if there is none.

@@ -483,6 +483,7 @@ fn cse(table: View<'_>) -> Option<Cse> {
         audit: table.flag("audit").unwrap_or(false),
         audit_mib: table.number("audit_mib"),
         audit_strict: table.flag("audit_strict").unwrap_or(true),
+        points_of_access: owned(&table, "points_of_access"),
         reach_own: table.flag("reach_own").unwrap_or(false),
         reach_only: networks(&table, "reach_only"),
         reach_not: networks(&table, "reach_not"),

@@ -234,6 +234,13 @@ fn from_both() {
     }
     assert_eq!(observed, of("Observation"));
     assert!(bundles.len() > observed / 10, "{} {observed}", bundles.len());
+    // A device that is not there is named.
+    let absent = ["--subject", "1111111111111111=Patient/9", "--json", "--to"];
+    let to = [folder("fhir-absent").join("none.json").to_str().unwrap().to_owned()];
+    let to: Vec<&str> = to.iter().map(String::as_str).collect();
+    let from = ["device", "export", "--fhir", "--store", store];
+    let answer = gatewright(&[&from, &absent[..], &to].concat());
+    assert_eq!(answer.json()["unknown"], serde_json::json!(["1111111111111111"]));
     // Whom nobody named for is left out; what is older than tomorrow, too.
     let nobody = gatewright(&[
         "device",
@@ -257,6 +264,8 @@ fn wrong() {
         &["--fhir", "--store", "x.db"],
         &["--fhir", "--subject", "Patient/1"],
         &["--fhir", "--url", "http://127.0.0.1:1", "--subject", "Patient/1"],
+        &["--fhir", "--as", "CAdmin", "--subject", "Patient/1"],
+        &["--fhir", "--store", "x.db", "--as", "CAdmin", "--subject", "Patient/1"],
         &["--fhir", "--store", "x.db", "--subject", "nobody"],
         &["--fhir", "--store", "x.db", "--subject", "Patient/1", "--since", "yesterday"],
     ] {
@@ -271,6 +280,13 @@ fn wrong() {
     };
     assert_eq!(from(&["--store", "/nonexistent/cse.db"]).code, 78);
     assert_eq!(from(&["--url", "http://127.0.0.1:1", "--as", "CAdmin"]).code, 69);
+    // What was exported before stays until the new export is whole.
+    let to = folder("fhir-kept").join("before.json");
+    fs::write(&to, "before").unwrap();
+    let nowhere = ["--url", "http://127.0.0.1:1", "--as", "CAdmin", "--to", to.to_str().unwrap()];
+    assert_eq!(from(&nowhere).code, 69);
+    assert_eq!(fs::read(&to).unwrap(), b"before");
+    assert_eq!(fs::read_dir(to.parent().unwrap()).unwrap().count(), 1);
     let empty = folder("fhir-empty").join("empty.db");
     fs::write(&empty, "").unwrap();
     let said = from(&["--store", empty.to_str().unwrap()]);

@@ -45,6 +45,8 @@ const CSE_TYPES: &[&str] = &["middle", "infrastructure"];
 
 /// Networks of a list of destinations: each is compared with every address.
 const REACH_MAX: usize = 64;
+/// Points of access at the most.
+const POINTS_OF_ACCESS_MAX: usize = 16;
 
 /// The certificate that a listener shows.
 const CERTIFICATE: Key = required(
@@ -413,6 +415,13 @@ pub(super) static CSE: Table = Table {
             "Whether a request that cannot be recorded, as on a full disk, is refused; \
              true if not given. If false, requests that only read are answered, and their \
              entries are counted as lost.",
+        ),
+        key(
+            "points_of_access",
+            Shape::List(Form::Url, POINTS_OF_ACCESS_MAX),
+            "URLs at which other CSEs reach this one, as behind an address translator; those \
+             of its listeners and of its broker if not given. A listener at all addresses is \
+             told with the address from which the registrar is reached.",
         ),
         key(
             "reach_own",

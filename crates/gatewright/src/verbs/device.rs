@@ -26,7 +26,7 @@ pub(super) const JSON: &str = "simulate: {kind, to, seconds, devices, unanswered
      associations, measured, answered, values, repeated, forgotten, left_out, control: [sent, asked, answered], delay_ms: [median, p99, longest], late_ms: [median, p99, longest], \
      delay_from_due_ms: [median, p99, longest], noted, noted_seconds, passed}; ask: \
      {entity, command, status, result}; export --to: {devices, \
-     observations, bundles, skipped, nobody}";
+     observations, bundles, skipped, nobody, unknown: [system-id]}";
 
 /// Devices started per second: a listener queues at most a few thousand connections, and refused
 /// ones return in bursts.

@@ -16,9 +16,10 @@ use gatewright_interwork::stored::{self, Stored};
 use gatewright_onem2m::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
-use std::fs::File;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
 use std::io::{BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Maximum number of resources of one Bundle.
 const BUNDLE_MAX: u32 = 50_000;
@@ -37,13 +38,14 @@ pub(super) struct Export {
     #[arg(long, required = true)]
     fhir: bool,
     /// The database of a stopped gateway (`[cse] store`).
-    #[arg(long, value_name = "FILE", required_unless_present = "url", conflicts_with = "url")]
+    #[arg(long, value_name = "FILE", required_unless_present_any = ["url", "originator"],
+          conflicts_with_all = ["url", "originator"])]
     store: Option<PathBuf>,
     /// Address of a CSE: http://, https://, coap:// or ws://HOST:PORT, mqtt://BROKER:PORT/CSE-ID.
     #[arg(long, value_name = "URL", value_parser = url, requires = "originator")]
     url: Option<String>,
     /// The originator of requests to that CSE.
-    #[arg(long = "as", value_name = "ORIGINATOR")]
+    #[arg(long = "as", value_name = "ORIGINATOR", requires = "url")]
     originator: Option<String>,
     /// The patient: a reference like Patient/7, for all devices or for one
     /// (0247000100000001=Patient/7); may be repeated.
@@ -66,7 +68,7 @@ pub(super) struct Export {
     /// Write each resource on a line, instead of Bundles.
     #[arg(long)]
     ndjson: bool,
-    /// Write to this file; standard output if not given.
+    /// Write to this file, which is replaced when the export is whole; standard output if not given.
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
     #[command(flatten)]
@@ -89,6 +91,8 @@ struct ExportReport {
     skipped: u64,
     /// Devices without a patient among the given ones.
     nobody: u64,
+    /// System-ids that were given, and that no device has.
+    unknown: Vec<String>,
 }
 
 fn system_id(text: &str) -> Result<SystemId, String> {
@@ -123,11 +127,9 @@ impl Export {
             }
             _ => return Err(Failure::new(Exit::Usage, "--url needs --as").into()),
         };
-        let out: Box<dyn Write> = match &self.to {
-            Some(path) => {
-                let shown = path.display().to_string();
-                Box::new(File::create(path).map_err(|error| Failure::file(&shown, &error))?)
-            }
+        let replaced = self.to.as_deref().map(ReplacedFile::begin).transpose()?;
+        let out: Box<dyn Write> = match &replaced {
+            Some((_, file)) => Box::new(file.try_clone()?),
             None => Box::new(std::io::stdout()),
         };
         let mut exporter = Exporter {
@@ -135,6 +137,7 @@ impl Export {
             mapping: Mapping::default(),
             subjects: subject,
             wanted: device,
+            known: BTreeSet::new(),
             since,
             utc_offset,
             answer: ExportReport::default(),
@@ -147,10 +150,12 @@ impl Export {
             },
         };
         block_on(&runtime()?, exporter.run())?;
+        let unknown = exporter.unknown();
         let Exporter { mut answer, mut sheet, .. } = exporter;
         sheet.finish()?;
-        answer.bundles = sheet.bundles;
-        if self.to.is_some() {
+        (answer.bundles, answer.unknown) = (sheet.bundles, unknown);
+        if let Some((replaced, file)) = replaced {
+            replaced.finish(&file)?;
             face.answer(&answer, || answer.text())?;
         } else {
             face.note(&answer.text());
@@ -161,7 +166,7 @@ impl Export {
 
 impl ExportReport {
     fn text(&self) -> String {
-        let Self { devices, observations, bundles, skipped, nobody } = self;
+        let Self { devices, observations, bundles, skipped, nobody, unknown } = self;
         let mut text = format!("{devices} devices, {observations} observations");
         if *bundles > 1 {
             text.extend([" in ", &bundles.to_string(), " Bundles"]);
@@ -174,7 +179,45 @@ impl ExportReport {
                 text.extend(["; ", &count.to_string(), " ", what]);
             }
         }
+        if !unknown.is_empty() {
+            text.extend(["; no device has ", &unknown.join(", ")]);
+        }
         text
+    }
+}
+
+/// A file that takes the place of an earlier one when it is whole. It is removed if it is dropped before.
+struct ReplacedFile<'path> {
+    path: &'path Path,
+    /// Where it is written; the path itself if that is no regular file, as `/dev/stdout`.
+    part: PathBuf,
+}
+
+impl<'path> ReplacedFile<'path> {
+    fn begin(path: &'path Path) -> Result<(Self, File), Failure> {
+        let is_special = fs::metadata(path).is_ok_and(|it| !it.is_file());
+        let part = if is_special { path.to_owned() } else { path.with_added_extension("part") };
+        let shown = part.display().to_string();
+        let file = File::create(&part).map_err(|error| Failure::file(&shown, &error))?;
+        Ok((Self { path, part }, file))
+    }
+
+    fn finish(self, file: &File) -> Result<(), Failure> {
+        let moved = if self.part == self.path {
+            Ok(())
+        } else {
+            file.sync_all().and_then(|()| fs::rename(&self.part, self.path))
+        };
+        moved.map_err(|error| Failure::file(&self.path.display().to_string(), &error))
+    }
+}
+
+impl Drop for ReplacedFile<'_> {
+    fn drop(&mut self) {
+        if self.part != self.path {
+            // One that was moved is not there.
+            let _ = fs::remove_file(&self.part);
+        }
     }
 }
 
@@ -232,6 +275,8 @@ struct Exporter {
     mapping: Mapping,
     subjects: Vec<Subject>,
     wanted: Vec<SystemId>,
+    /// Devices of the source.
+    known: BTreeSet<SystemId>,
     since: Option<String>,
     utc_offset: i16,
     answer: ExportReport,
@@ -239,11 +284,19 @@ struct Exporter {
 }
 
 impl Exporter {
+    /// The system-ids that were given, and that no device of the source has.
+    fn unknown(&self) -> Vec<String> {
+        let given = self.subjects.iter().filter_map(|subject| subject.device);
+        let given: BTreeSet<_> = self.wanted.iter().copied().chain(given).collect();
+        given.difference(&self.known).map(SystemId::to_string).collect()
+    }
+
     async fn run(&mut self) -> Result<()> {
         for address in self.source.entities().await? {
             let entity = self.source.get(&address).await?;
             let labels = labels(&entity);
             let Some(device) = stored::system_id(&labels) else { continue };
+            self.known.insert(device);
             if !self.wanted.is_empty() && !self.wanted.contains(&device) {
                 continue;
             }

@@ -38,7 +38,8 @@ impl ReadingSource {
         let unusable = |error: StoreError| {
             let hint = matches!(error, StoreError::InUse(_));
             let hint = if hint { ": the gateway runs, ask it by --url and --as" } else { "" };
-            Failure::new(Exit::Configuration, format!("{error}{hint}"))
+            let exit = error.exit_code().map_or(Exit::Configuration, Exit::of);
+            Failure::new(exit, format!("{error}{hint}"))
         };
         let restored = Database::read(path).map_err(unusable)?;
         let identity = restored.rows.iter().find_map(|(_, body)| CseIdentity::of_row(body));

@@ -194,8 +194,6 @@ pub struct RunningCse {
     context: ListenerContext,
     listeners: Mutex<Listeners>,
     mqtt: Option<Arc<Broker>>,
-    /// Its configured points of access, if any.
-    points_of_access: Vec<String>,
     unreadable: Vec<Unreadable>,
     remembered_damaged: Vec<u64>,
     blocks_damaged: usize,
@@ -236,7 +234,6 @@ pub async fn start(config: CseServerConfig) -> Result<RunningCse, StartError> {
     let bound = places(&config).into_iter().map(Bound::take).collect::<Result<Vec<_>, _>>()?;
     let mqtt = broker(&config, &identity, client_tls.as_ref())?;
     let own = Arc::new((config.cse.cse_id.clone(), config.cse.provider.clone()));
-    let points_of_access = config.cse.points_of_access.clone();
     let mut cse_config = config.cse;
     if cse_config.points_of_access.is_empty() {
         let registrar = cse_config.registrar.as_ref().map(|registrar| registrar.url.as_str());
@@ -275,7 +272,6 @@ pub async fn start(config: CseServerConfig) -> Result<RunningCse, StartError> {
         context,
         listeners,
         mqtt,
-        points_of_access,
         unreadable,
         remembered_damaged,
         blocks_damaged,
@@ -615,7 +611,7 @@ impl RunningCse {
         self.reach.set(config.reach());
         self.context.http.admission.set_most_of_one(config.connections_per_peer_max);
         let mut machine = config.cse;
-        if self.points_of_access.is_empty() {
+        if machine.points_of_access.is_empty() {
             let registrar = machine.registrar.as_ref().map(|registrar| registrar.url.as_str());
             let urls = Listeners::told(&self.listeners, registrar).into_iter();
             machine.points_of_access = urls.chain(self.broker()).collect();

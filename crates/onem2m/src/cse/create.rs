@@ -295,7 +295,6 @@ impl Cse {
 
     /// Puts a checked creation into the tree.
     pub(super) fn found(&mut self, mut draft: Draft) -> Result<Slot, Refusal> {
-        self.check_room(draft.parent)?;
         let wanted = match draft.attributes.remove("rn") {
             Some(Value::String(name)) => Some(name),
             _ => None,
@@ -303,6 +302,9 @@ impl Cse {
         let name = self.name_below(draft.parent, wanted.as_deref(), draft.resource_type)?;
         let wanted = draft.attributes.remove("et");
         let expires = self.expiry_of(wanted.as_ref(), Some(draft.parent))?;
+        // Behind what is there already: whoever makes sure that it is, as a device that comes back, needs
+        // no room for it.
+        self.check_room(draft.parent)?;
         let seq = self.ledger.next_seq();
         let id = match draft.id {
             Some(id) => id,

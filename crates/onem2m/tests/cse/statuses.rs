@@ -255,6 +255,10 @@ fn one_branch_leaves_room_for_others() {
     let refused = bench.create("Ca", "cse-in/a", ResourceType::Container, r#"{"m2m:cnt":{}}"#);
     assert_eq!(refused.status.number(), 5000);
     assert_eq!((bench.cse.counters().branch_full, bench.cse.counters().trimmed), (1, 1));
+    // What is there is said to be there, as a device that comes back has to know.
+    let there =
+        bench.create("Ca", "cse-in/a", ResourceType::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+    assert_eq!(there.status.number(), 4105);
     assert_eq!(bench.register("Cb", "b").status.number(), 2001);
     for status in [2001, 2001, 2001, 5000] {
         let made = bench.create("Cb", "cse-in/b", ResourceType::Container, r#"{"m2m:cnt":{}}"#);

@@ -165,16 +165,12 @@ impl Bound {
         })
     }
 
-    /// Its URL, as shown by [`ListenerAddress`], with the bound port.
-    pub(crate) fn url(&self) -> String {
-        self.bound_place().to_string()
-    }
-
     /// Its URL as others can use it ([`told`]).
     pub(crate) fn told(&self, registrar: Option<&str>) -> Option<String> {
         told(self.bound_place(), registrar)
     }
 
+    /// Its address with the bound port.
     const fn bound_place(&self) -> ListenerAddress {
         ListenerAddress { address: self.at, ..self.place }
     }

@@ -55,6 +55,8 @@ pub(crate) struct Caller {
     pub(crate) name: String,
     /// How it has shown that.
     pub(crate) shown: ShownBy,
+    /// The token that it has shown, or with which its session began.
+    token: Option<TokenHash>,
 }
 
 /// How a caller shows who it is.
@@ -84,8 +86,8 @@ impl ShownBy {
 
 impl Caller {
     /// The holder of a token.
-    pub(crate) fn known(KnownToken { role, name, .. }: KnownToken, shown: ShownBy) -> Self {
-        Self { role: Some(role), name, shown }
+    pub(crate) fn known(KnownToken { role, name, hash }: KnownToken, shown: ShownBy) -> Self {
+        Self { role: Some(role), name, shown, token: Some(hash) }
     }
 }
 
@@ -198,7 +200,8 @@ impl Authenticator {
         }
         if let Some(Certified { role: Ok(role), fingerprint }) = arrival.certified {
             let name = format!("certificate {}", hexadecimal(&fingerprint));
-            return Ok(Caller { role: Some(role), name, shown: ShownBy::Certificate });
+            let shown = ShownBy::Certificate;
+            return Ok(Caller { role: Some(role), name, shown, token: None });
         }
         let (role, name) = match (arrival.certified, arrival.kind) {
             // A certificate with a role that is none gets no further than to `access::check`.
@@ -208,7 +211,15 @@ impl Authenticator {
                 (Some(AccessRole::Viewer), "local")
             }
         };
-        Ok(Caller { role, name: name.to_owned(), shown: ShownBy::Nothing })
+        Ok(Caller { role, name: name.to_owned(), shown: ShownBy::Nothing, token: None })
+    }
+
+    /// Whether a caller would be admitted again: its token is still there, or none is needed.
+    pub(crate) fn still_admits(&self, caller: &Caller) -> bool {
+        match caller.token {
+            Some(token) => matches!(self.find(&token), Ok(Some(_))),
+            None => caller.shown == ShownBy::Certificate || !self.has_tokens(),
+        }
     }
 
     /// The token that a caller shows.

@@ -320,7 +320,7 @@ impl Site {
                 let plain = PlainAnswer::new(answer::JSON, octets).cache("no-cache").etag(etag);
                 Ok(plain.finish(headers))
             }
-            Endpoint::Stream => self.begin_stream(headers, asked.stop.clone()),
+            Endpoint::Stream => self.begin_stream(asked),
             Endpoint::Events => self.events(uri.query()),
             Endpoint::OpenApi => {
                 let octets = openapi::document().to_string();
@@ -343,21 +343,22 @@ impl Site {
     }
 
     /// Begins a stream, after the event that the client had last.
-    fn begin_stream(
-        &self,
-        headers: &HeaderMap,
-        stop: watch::Receiver<bool>,
-    ) -> Result<WebAnswer, WebRefusal> {
+    fn begin_stream(self: &Arc<Self>, asked: &Asked<'_>) -> Result<WebAnswer, WebRefusal> {
         let unavailable = |why: String| WebRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why);
         let gateway = self.gateway().map_err(unavailable)?;
-        let last = headers.get(LAST_EVENT_ID).and_then(|id| id.to_str().ok());
+        let last = asked.head.headers.get(LAST_EVENT_ID).and_then(|id| id.to_str().ok());
         let viewer = self.stream.view(&gateway, last);
         let viewer = viewer.map_err(|error| unavailable(format!("no sampler: {error}")))?;
         let Some(viewer) = viewer else {
             let why = format!("{VIEWERS_MAX} streams are open: close some, or come again later");
             return Err(unavailable(why).with(RETRY_AFTER, "10"));
         };
-        Ok(streamed(EVENT_STREAM, viewer.frames(stop)))
+        let (site, caller) = (Arc::downgrade(self), asked.caller.clone());
+        let is_admitted = move || {
+            let site = site.upgrade();
+            site.is_some_and(|site| site.authenticator.still_admits(&caller))
+        };
+        Ok(streamed(EVENT_STREAM, viewer.frames(asked.stop.clone(), is_admitted)))
     }
 
     /// Kept events, the oldest first.

@@ -223,17 +223,20 @@ pub(crate) struct Viewer {
 }
 
 impl Viewer {
-    /// The frames for it, until the gateway ends, `stop` is set, or it is too slow.
+    /// The frames for it, until the gateway ends, `stop` is set, it is too slow, or it is no longer
+    /// admitted.
     pub(crate) fn frames(
         self,
         stop: watch::Receiver<bool>,
+        is_admitted: impl Fn() -> bool + Send + 'static,
     ) -> impl Stream<Item = Bytes> + Send + 'static {
-        unfold((self, stop), |(mut viewer, mut stop)| async move {
+        unfold((self, stop, is_admitted), |(mut viewer, mut stop, is_admitted)| async move {
             let frame = tokio::select! {
                 frame = viewer.next() => frame,
                 _ = stop.changed() => None,
             };
-            frame.map(|frame| (frame, (viewer, stop)))
+            let frame = frame.filter(|_| is_admitted())?;
+            Some((frame, (viewer, stop, is_admitted)))
         })
     }
 

@@ -130,7 +130,7 @@ pub struct KnownToken {
     pub role: AccessRole,
     /// Its name, for logs.
     pub name: String,
-    hash: TokenHash,
+    pub(crate) hash: TokenHash,
 }
 
 /// Its line in the file.

@@ -15,7 +15,7 @@
 
 mod common;
 
-use common::{Served, config, serve, serve_as, split};
+use common::{Served, StreamReader, config, serve, serve_as, split};
 use gatewright_config::{Config, WebTls};
 use gatewright_web::tokens::{AccessRole, TokenFile};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
@@ -164,6 +164,11 @@ fn a_session_lasts_until_it_ends_or_its_token_is_removed() {
     assert_eq!(send(&served, "DELETE /api/v1/session", &own, "").0, 200);
     assert_eq!(served.get("/api/v1/status", &first).0, 401);
     assert_eq!(served.get("/api/v1/status", &second).0, 200);
+    let streams = [&second, &bearer(&tokens[1]), &bearer(&tokens[0])].map(|shown| {
+        let (status, mut stream) = StreamReader::begin(&served, shown);
+        assert!(status == 200 && stream.next().is_some());
+        stream
+    });
     assert!(file.remove("operator").unwrap());
     let began = Instant::now();
     while served.get("/api/v1/status", &second).0 != 401 {
@@ -172,6 +177,14 @@ fn a_session_lasts_until_it_ends_or_its_token_is_removed() {
     }
     assert_eq!(served.get("/api/v1/status", &bearer(&tokens[1])).0, 401);
     assert_eq!(served.get("/api/v1/status", &bearer(&tokens[0])).0, 200);
+    // Streams that began with it end, too; others go on.
+    let [of_session, of_token, mut of_other] = streams;
+    for mut stream in [of_session, of_token] {
+        while stream.next().is_some() {
+            assert!(began.elapsed() < common::DEADLINE, "a removed token still sees");
+        }
+    }
+    assert!(of_other.next().is_some());
 }
 
 /// A page of another site has the browser's cookie sent along, and may not use it.

@@ -26,20 +26,30 @@ pub struct SilentAfter {
 
 /// When the devices of one shard were last heard.
 #[derive(Debug, Default)]
-pub(super) struct LastHeard(HashMap<SystemId, (Duration, &'static str)>);
+pub(super) struct LastHeard(HashMap<SystemId, HeardDevice>);
+
+/// When a device was last heard.
+#[derive(Clone, Copy, Debug)]
+struct HeardDevice {
+    at: Duration,
+    kind: &'static str,
+    /// Whether it was not heard in this run: its time begins with the run.
+    is_presumed: bool,
+}
 
 impl LastHeard {
     /// Notes a report, or a new association.
     pub(super) fn note(&mut self, now: Duration, device: SystemId, kind: &'static str) {
         if self.0.len() < HEARD_MAX || self.0.contains_key(&device) {
-            self.0.insert(device, (now, kind));
+            self.0.insert(device, HeardDevice { at: now, kind, is_presumed: false });
         }
     }
 
     /// Notes a device from an earlier run: its time begins now.
     fn begin(&mut self, now: Duration, device: SystemId, kind: &'static str) {
         if self.0.len() < HEARD_MAX {
-            self.0.entry(device).or_insert((now, kind));
+            let presumed = HeardDevice { at: now, kind, is_presumed: true };
+            self.0.entry(device).or_insert(presumed);
         }
     }
 }
@@ -136,8 +146,8 @@ impl RunningDevices {
         let now = shared.now();
         let mut silent = Vec::new();
         shared.shards.each_heard(|heard| {
-            for (&system_id, &(last, kind)) in &heard.0 {
-                let for_time = now.saturating_sub(last);
+            for (&system_id, &HeardDevice { at, kind, .. }) in &heard.0 {
+                let for_time = now.saturating_sub(at);
                 if limit(&rules, kind).is_some_and(|limit| for_time >= limit) {
                     silent.push(SilentDevice { system_id, kind, for_time });
                 }
@@ -157,7 +167,8 @@ impl RunningDevices {
     /// Whether a device with an AE has not been heard since the start, though silence is watched.
     pub(crate) fn is_unheard(&self, device: SystemId) -> bool {
         let shared = &self.context.shared;
-        let is_heard = shared.shards.of(Some(device)).heard.0.contains_key(&device);
+        let heard = shared.shards.of(Some(device)).heard.0.get(&device).copied();
+        let is_heard = heard.is_some_and(|heard| !heard.is_presumed);
         shared.is_silence_watched.load(Ordering::Relaxed)
             && !is_heard
             && shared.engine.has_resource(&shared.entity_address(device))

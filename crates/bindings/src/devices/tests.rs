@@ -140,9 +140,16 @@ async fn a_device_that_does_not_report_is_silent() {
     assert!(!running.is_unheard(scale));
     running.stop().await;
 
-    // After a restart its time begins anew: the AE tells that there is such a device.
+    // After a restart its time begins anew: the AE tells that there is such a device. What was silent
+    // before still is.
     let running = start(config, cse.engine().clone()).await.unwrap();
     assert_eq!(silent(&running), [(scale, "scale")]);
+    let oximeter = SystemId([2; 8]);
+    assert!(running.is_unheard(scale) && running.is_unheard(oximeter));
+    let plan = SimulationPlan { period, ..SimulationPlan::new(&SCALE, scale, 1) };
+    let patience = Duration::from_mins(1);
+    agents::run(Run { plan, to: running.address(), measuring, patience }).await;
+    assert!(!running.is_unheard(scale) && running.is_unheard(oximeter));
     let to = "cse-mn/phd-0101010101010101";
     let delete =
         gatewright_onem2m::Request::new(gatewright_onem2m::Operation::Delete, to, "CAdmin", "1");

@@ -76,13 +76,16 @@ impl ServiceAlarms {
 
     fn word(&self, name: AlarmName) -> Option<(&'static str, String)> {
         let mut raised = self.alarms.raised().filter(|(of, ..)| *of == name);
-        let (_, _, first) = raised.next()?;
-        let (since, detail) = (first.since, &first.detail);
+        let (_, subject, first) = raised.next()?;
+        // Of one from before a restart only the subject is known.
+        let detail = if first.detail.is_empty() { subject } else { &first.detail };
+        let what = if detail.is_empty() { String::new() } else { format!(": {detail}") };
+        let since = first.since;
         let more = match raised.count() {
             0 => String::new(),
             more => format!("; and {more} more"),
         };
-        Some(("alarm", format!("{name} since {since}: {detail}{more}")))
+        Some(("alarm", format!("{name} since {since}{what}{more}")))
     }
 
     /// Numbers beside the alarms: those left out, and changes that were not stored.
@@ -158,7 +161,8 @@ fn event(change: AlarmChange) -> LogEvent {
     let AlarmChange { name, subject, is_raised, level, since, detail } = change;
     let text = match (is_raised, detail.as_str()) {
         (true, detail) => detail.to_owned(),
-        (false, "") => format!("cleared: it was raised at {since}"),
+        (false, "") if subject.is_empty() => format!("cleared: it was raised at {since}"),
+        (false, "") => format!("cleared for {subject}: it was raised at {since}"),
         (false, detail) => format!("cleared: it was raised at {since}, as {detail}"),
     };
     let event = LogEvent::new(level, "cse", name.text(), text)

@@ -100,6 +100,12 @@ fn what_is_created_is_got_and_drawn() {
         assert_eq!((&tree["resources"], &tree["cut"]), (&5.into(), &false.into()));
         let shallow = ask(&["tree", "--depth", "1"]);
         assert_eq!(shallow.out, "cse-mn (cb)\n└── app (ae)\n");
+        let shallow = ask(&["tree", "cse-mn/app", "--depth", "1", "--json"]).json();
+        let [app, container] = [&shallow["root"], &shallow["root"]["children"][0]];
+        assert_eq!(
+            (&app["instances"], &container["instances"]),
+            (&0.into(), &serde_json::Value::Null)
+        );
         let gone = ask(&["get", "cse-mn/none"]);
         assert_eq!(gone.code, 1);
         assert!(gone.err.contains("4004 NotFound"), "{}", gone.err);

@@ -31,7 +31,8 @@ struct Node {
     name: String,
     address: String,
     r#type: String,
-    instances: usize,
+    /// `None` at the last level that was asked for: its children are not known.
+    instances: Option<usize>,
     children: Vec<Self>,
 }
 
@@ -58,14 +59,19 @@ impl Tree {
             let references = self.whom.ask(client.get(&below)).await?;
             Ok::<_, anyhow::Error>((top, references))
         })?;
-        let answer = TreeReport::of(&self.address, &top, &references, self.instances);
+        let answer =
+            TreeReport::of(&self.address, (&top, &references), (self.depth, self.instances));
         face.answer(&answer, || answer.text())?;
         Ok(Exit::Success)
     }
 }
 
 impl TreeReport {
-    fn of(address: &str, top: &Response, references: &Response, names_instances: bool) -> Self {
+    fn of(
+        address: &str,
+        (top, references): (&Response, &Response),
+        (depth, names_instances): (Option<u32>, bool),
+    ) -> Self {
         let content = parsed(top);
         let body = content.as_object().and_then(|tagged| tagged.values().next());
         let word = |name: &str| body.and_then(|body| body.get(name)).and_then(Value::as_str);
@@ -80,7 +86,7 @@ impl TreeReport {
         let known = below.keys().min_by_key(|parent| parent.matches('/').count()).copied();
         let address = known.unwrap_or(&name).to_owned();
         let mut root = Node::new(&name, &address, number);
-        root.grow(&below, names_instances);
+        root.grow(&below, depth, names_instances);
         Self { root, resources: listed.len(), cut: references.cut_at.is_some() }
     }
 
@@ -144,29 +150,40 @@ impl Node {
             (None, None) => "?".to_owned(),
         };
         let (name, address) = (name.to_owned(), address.to_owned());
-        Self { name, address, r#type, instances: 0, children: Vec::new() }
+        Self { name, address, r#type, instances: None, children: Vec::new() }
     }
 
-    fn grow(&mut self, below: &BTreeMap<&str, Vec<&Reference>>, names_instances: bool) {
+    /// Takes its children, down to so many levels if there is a limit.
+    fn grow(
+        &mut self,
+        below: &BTreeMap<&str, Vec<&Reference>>,
+        levels: Option<u32>,
+        names_instances: bool,
+    ) {
+        if levels == Some(0) {
+            return;
+        }
+        let mut instances = 0;
         for child in below.get(self.address.as_str()).into_iter().flatten() {
             if is_instance(known(child.kind)) {
-                self.instances += 1;
+                instances += 1;
                 if !names_instances {
                     continue;
                 }
             }
             let mut node = Self::new(&child.name, &child.address, child.kind);
-            node.grow(below, names_instances);
+            node.grow(below, levels.map(|levels| levels - 1), names_instances);
             self.children.push(node);
         }
+        self.instances = Some(instances);
     }
 
     fn line(&self) -> String {
         let mut line = format!("{} ({})", self.name, self.r#type);
-        if self.instances > 0 {
-            let s = if self.instances == 1 { "" } else { "s" };
+        if let Some(instances @ 1..) = self.instances {
+            let s = if instances == 1 { "" } else { "s" };
             line += ", ";
-            line += &self.instances.to_string();
+            line += &instances.to_string();
             line += " instance";
             line += s;
         }

@@ -6,7 +6,7 @@ use crate::program::CommandLine;
 use anyhow::Result;
 use gatewright_diagnostic::{Diagnostic, Finding, Severity, Sources, shown};
 use serde::Serialize;
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ impl Face {
         Ok(out.flush()?)
     }
 
-    /// Prints the answer: `value` with `--json`, else the text.
+    /// Prints the answer: `value` with `--json`, else the text. A reader that has gone is no error.
     ///
     /// # Errors
     ///
@@ -58,11 +58,18 @@ impl Face {
     pub fn answer(self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
         let text = if self.json { serde_json::to_string_pretty(value)? } else { visible(&text()) };
         let mut out = std::io::stdout().lock();
-        out.write_all(text.as_bytes())?;
-        if !text.is_empty() && !text.ends_with('\n') {
-            out.write_all(b"\n")?;
+        let mut write = || {
+            out.write_all(text.as_bytes())?;
+            if !text.is_empty() && !text.ends_with('\n') {
+                out.write_all(b"\n")?;
+            }
+            out.flush()
+        };
+        match write() {
+            // Whoever has read enough is still told by the exit code.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+            written => Ok(written?),
         }
-        Ok(out.flush()?)
     }
 
     /// Prints the answer as [`Self::answer`] does, but waits for a slow reader only for a limited

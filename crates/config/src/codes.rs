@@ -76,7 +76,8 @@ codes! {
     BAD_NAME 114 "not a name"
     "Names of links and gateways appear in commands, metrics and file names: 1 to 32 letters, \
     digits, `-` and `_`, beginning with a letter or digit. An interface of the kernel has at most \
-    15 octets, without `/` and blanks."
+    15 octets, without `/` and blanks. A container of readings has none of the names that are something \
+    else below a device, as `commands` and `la`."
 
     TOO_MANY 115 "too many of them"
     "Everything in a gateway has a bound, so that its memory is known. The finding tells it."

@@ -283,4 +283,9 @@ fn a_closed_pipe_is_no_failure() {
     let output = Command::new("bash").args(["-c", &line]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "0\n");
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    // Nor does it make a bad answer a good one.
+    let line =
+        format!("echo {BAD:?} | {binary} check --json - | true; echo \"${{PIPESTATUS[1]}}\"");
+    let output = Command::new("bash").args(["-c", &line]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "78\n");
 }

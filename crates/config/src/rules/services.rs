@@ -271,6 +271,24 @@ fn check_entity(config: &Config, root: View<'_>, findings: &mut Findings) {
     }
     check_stack_port(devices, config, findings);
     check_data_plane(is_direct, config, findings);
+    check_containers(root, findings);
+}
+
+/// Names below a device's AE that are no container of readings: containers and policies that the gateway
+/// makes there itself, and virtual resources (TS-0001 §9.6.6).
+const TAKEN_NAMES: [&str; 8] =
+    ["about", "commands", "device-itself", "fopt", "la", "ol", "pcu", "results"];
+
+/// Checks that no readings go where something else is.
+fn check_containers(root: View<'_>, findings: &mut Findings) {
+    let maps = root.table("devices").map(|devices| devices.tables("map")).unwrap_or_default();
+    for name in maps.iter().filter_map(|map| map.text("container")) {
+        if TAKEN_NAMES.contains(&name.value) {
+            let message = format!("`{}` below a device is something else", name.value);
+            let finding = Diagnostic::error(&codes::BAD_NAME, name.span, message);
+            findings.add(finding.help("choose another container, as \"heart-rate\""));
+        }
+    }
 }
 
 /// Checks that the devices' port of the gateway's own stack is at an address of an exclusive link.

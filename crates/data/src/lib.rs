@@ -61,8 +61,8 @@ pub use setup::{DataSetup, DeviceSetup, WORKERS_MAX, WorkerLink};
 pub use simulator::Simulator;
 pub use start::{Opened, Started, start};
 pub use udp_gateway::{
-    FlowBalance, FlowBalanceCounts, FlowRelay, MergeLimit, Series, UDP_CLIENTS_MAX, UdpGateway,
-    UdpGatewayCounts, UdpGatewaySetup, UdpTarget,
+    FlowBalance, FlowBalanceCounts, FlowRelay, FlowRelayCounts, MergeLimit, Series,
+    UDP_CLIENTS_MAX, UdpGateway, UdpGatewayCounts, UdpGatewaySetup, UdpTarget,
 };
 pub use waker::Waker;
 pub use worker::Pace;

@@ -3,11 +3,12 @@
 //!
 //! A handler does it, between the network layer and the link. The route leads to the first next hop;
 //! packets to the route's destinations that go there get the next hop of their flow. A flow has its
-//! next hop until it has been silent for two minutes, also if that one does not answer.
+//! next hop until it has been silent for two minutes, or nobody tells that one's link-layer address:
+//! then the next hop is left out for a while, and its flows go to another one.
 
 use crate::udp_gateway::{ClientAdmission, ClientFlow, FlowBalance};
-use gatewright_packet::{Batch, NextHop};
-use gatewright_stack::{Context, Counter, FlowKey, Handler, builtin::Subnet};
+use gatewright_packet::{Batch, LinkIndex, NextHop};
+use gatewright_stack::{Context, Counter, FlowKey, Handler, LostNeighbours, builtin::Subnet};
 use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 /// A flow that has been silent for so long has ended, as for a NAT (RFC 4787 §4.3).
@@ -24,6 +25,10 @@ pub(crate) struct NextHopBalance {
     asked: IpAddr,
     admission: ClientAdmission,
     flows: BTreeMap<FlowKey, FlowPlace>,
+    /// The link of the next hops, once a packet has gone there.
+    link: Option<LinkIndex>,
+    /// The losses of neighbours seen so far, and when that was; `None` before the first look.
+    seen: Option<(u64, Duration)>,
 }
 
 struct FlowPlace {
@@ -37,7 +42,8 @@ impl NextHopBalance {
     pub(crate) fn new(to: Subnet, balance: FlowBalance, counters: Vec<Counter>) -> Option<Self> {
         let asked = balance.relays.first()?.address.ip();
         let admission = ClientAdmission::new(balance, counters);
-        Some(Self { to, asked, admission, flows: BTreeMap::new() })
+        let flows = BTreeMap::new();
+        Some(Self { to, asked, admission, flows, link: None, seen: None })
     }
 
     /// Ends the flows that have been silent for too long.
@@ -49,7 +55,7 @@ impl NextHopBalance {
             if goes_on {
                 next = next.min(place.until);
             } else {
-                admission.end(&place.flow);
+                admission.end(&place.flow, now);
             }
             goes_on
         });
@@ -60,13 +66,30 @@ impl NextHopBalance {
     fn next_hop(&mut self, flow: FlowKey, now: Duration) -> Option<IpAddr> {
         let until = now + SILENT_FOR;
         if let Some(place) = self.flows.get_mut(&flow) {
-            place.until = until;
-            return Some(place.next_hop);
+            if !self.admission.leaves(&place.flow) {
+                place.until = until;
+                self.admission.sent(&place.flow, now);
+                return Some(place.next_hop);
+            }
+            self.admission.end(&place.flow, now);
+            self.flows.remove(&flow);
         }
-        let (admitted, to) = self.admission.admit(until)?;
+        let (admitted, to) = self.admission.admit(now, until)?;
         let next_hop = to.ip();
         self.flows.insert(flow, FlowPlace { flow: admitted, next_hop, until });
         Some(next_hop)
+    }
+
+    /// Leaves out the next hops that were lost since the last look.
+    fn leave_out(&mut self, lost: &LostNeighbours, now: Duration) {
+        let Some((losses, seen)) = self.seen.replace((lost.losses(), now)) else { return };
+        let Some(link) = self.link.filter(|_| losses != lost.losses()) else { return };
+        let relays = self.admission.addresses();
+        let is_lost = |ip| lost.lost_at(link, ip).is_some_and(|at| at >= seen);
+        let gone = relays.filter(|(_, to)| is_lost(to.ip())).map(|(relay, _)| relay);
+        for relay in gone.collect::<Vec<_>>() {
+            self.admission.failed(relay, true, now);
+        }
     }
 
     fn pass(&mut self, batch: &mut Batch, now: Duration) {
@@ -81,6 +104,7 @@ impl NextHopBalance {
             let Some(flow) = flow.filter(|flow| self.to.contains(flow.destination())) else {
                 return true;
             };
+            self.link = Some(packet.meta().egress);
             let Some(next_hop) = self.next_hop(flow, now) else { return false };
             packet.meta_mut().next_hop = NextHop::Neighbour(next_hop);
             true
@@ -90,6 +114,9 @@ impl NextHopBalance {
 
 impl Handler for NextHopBalance {
     fn handle(&mut self, batch: &mut Batch, context: &mut Context<'_>) {
+        if let Some(lost) = context.lost_neighbours() {
+            self.leave_out(lost, context.now());
+        }
         self.pass(batch, context.now());
     }
 }
@@ -181,8 +208,9 @@ mod tests {
         assert_eq!(bench.flows(1, 2 * EACH..2 * EACH + 3), [None; 3]);
         assert_eq!(bench.flows(2, 0..2 * EACH), first, "each has the place that it had");
         let counts: Vec<u64> = bench.counters.iter().map(Counter::get).collect();
-        // No path, full, overload, late, disturbs; then admitted and ended of each.
-        assert_eq!(counts, [0, 0, 0, 3, 0, 52, 0, 52, 0]);
+        // No path, full, overload, late, disturbs; then admitted, ended, unreachable, left out and
+        // back of each.
+        assert_eq!(counts, [0, 0, 0, 3, 0, 52, 0, 0, 0, 0, 52, 0, 0, 0, 0]);
     }
 
     #[test]
@@ -195,6 +223,37 @@ mod tests {
         let place = bench.flows(121, 500..501);
         assert_eq!(place, first[first.len() - 1..], "the place of the one that ended");
         assert_eq!(bench.flows(122, 501..502), [None]);
+    }
+
+    /// A lost next hop has no flows for a second; then one flow tries it, and more do when nothing
+    /// was lost for as long as a trial takes.
+    #[test]
+    fn a_lost_next_hop_s_flows_go_to_another_one_until_it_is_back() {
+        let mut bench = Bench::new();
+        let first = bench.flows(0, 0..20);
+        assert_eq!(HOPS.map(|hop| share(&first, hop)), [10, 10]);
+        let mut lost = LostNeighbours::default();
+        bench.handler.leave_out(&lost, Duration::ZERO);
+        let mut lose = |bench: &mut Bench, now| {
+            let link = bench.handler.link.unwrap();
+            lost.note(link, HOPS[1].into(), Duration::from_secs(now));
+            bench.handler.leave_out(&lost, Duration::from_secs(now));
+        };
+        lose(&mut bench, 10);
+        assert_eq!(HOPS.map(|hop| share(&bench.flows(10, 0..20), hop)), [20, 0]);
+        // New ones may go to it after a second: the first one does, the next ones do not.
+        let tries = bench.flows(11, 20..24);
+        assert_eq!(HOPS.map(|hop| share(&tries, hop)), [3, 1]);
+        lose(&mut bench, 14);
+        assert_eq!(HOPS.map(|hop| share(&bench.flows(14, 0..24), hop)), [24, 0]);
+        // The failed trial has doubled the time.
+        assert_eq!(HOPS.map(|hop| share(&bench.flows(15, 24..26), hop)), [2, 0]);
+        let tries = bench.flows(16, 26..28);
+        assert_eq!(HOPS.map(|hop| share(&tries, hop)), [1, 1]);
+        bench.flows(21, 26..28);
+        assert_eq!(HOPS.map(|hop| share(&bench.flows(21, 28..38), hop)), [0, 10]);
+        let counts: Vec<u64> = bench.counters.iter().map(Counter::get).collect();
+        assert_eq!(counts[10..], [22, 11, 2, 1, 1], "admitted, ended, unreachable, left out, back");
     }
 
     #[test]

@@ -6,14 +6,17 @@
 //! datagram waits for a later one that may never come. The relay runs on the worker, which calls it
 //! once for each batch. A client costs a socket and a place in a table, not a thread.
 //!
-//! In place of one server several relays can share the clients: `balance.rs` admits each as a flow.
+//! In place of one server several relays can share the clients: `admission.rs` admits each as a flow,
+//! and leaves out relays that do not answer.
 
+mod admission;
 mod balance;
 
-pub use balance::{FlowBalance, FlowBalanceCounts, FlowRelay, UdpTarget};
+pub use balance::{FlowBalance, FlowBalanceCounts, FlowRelay, FlowRelayCounts, UdpTarget};
 
 use crate::plain::{ApplicationSetup, Plain};
-pub(crate) use balance::{ClientAdmission, ClientFlow, balance_item, balance_items};
+pub(crate) use admission::{ClientAdmission, ClientFlow};
+pub(crate) use balance::{balance_item, balance_items};
 use gatewright_stack::{
     ApplicationSockets, Counter, CutShort, Datagram, Form, Merger, Origin, RunningApplication,
     SocketApplication, SocketIndex, Sockets, split,
@@ -263,6 +266,10 @@ impl SocketApplication for Relay {
 
     fn handle(&mut self, sockets: &mut ApplicationSockets<'_, '_>) {
         let mut tally = Tally::default();
+        if self.admission.as_mut().is_some_and(ClientAdmission::take_changed) {
+            // Its client may have to go to another relay.
+            self.last = None;
+        }
         while let Some(socket) = sockets.next_ready() {
             // Exactly those that wait, as counted below.
             for _ in 0..sockets.waiting(socket) {
@@ -276,6 +283,16 @@ impl SocketApplication for Relay {
         }
         self.flush(sockets, &mut tally);
         tally.add_to(&self.counters);
+    }
+
+    fn handle_unreachable(&mut self, socket: SocketIndex, peer: SocketAddr, now: Duration) {
+        let Some(admission) = &mut self.admission else { return };
+        let place = usize::from(socket.0).checked_sub(1);
+        let client = place.and_then(|place| self.clients.get(place));
+        let client = client.filter(|client| client.server == peer);
+        if let Some(flow) = client.and_then(|client| client.flow.as_ref()) {
+            admission.refused(flow, now);
+        }
     }
 }
 
@@ -318,6 +335,9 @@ impl Relay {
         let Some(client) = self.clients.get_mut(place) else { return };
         let server = client.server;
         client.seen = sockets.now();
+        if let (Some(admission), Some(flow)) = (&mut self.admission, &client.flow) {
+            admission.sent(flow, client.seen);
+        }
         if client.trust == Trust::Answered {
             client.trust = Trust::Confirmed;
         }
@@ -364,6 +384,9 @@ impl Relay {
         };
         if client.trust == Trust::Unanswered {
             client.trust = Trust::Answered;
+        }
+        if let (Some(admission), Some(flow)) = (&mut self.admission, &client.flow) {
+            admission.answered(flow);
         }
         let (asked, address) = (client.asked, client.address);
         match sockets.forward_from(LISTENER, asked, datagram, address) {
@@ -420,15 +443,21 @@ impl Relay {
         }
     }
 
-    /// Gives a known client a flow again if its own has ended.
+    /// Gives a known client a flow again if its own has ended, or has a relay that is left out.
     fn readmit(&mut self, place: usize, now: Duration) -> Option<usize> {
         let Some(admission) = &mut self.admission else { return Some(place) };
-        if self.clients.get(place).is_some_and(|client| client.flow.is_some()) {
-            return Some(place);
+        let client = self.clients.get_mut(place)?;
+        match client.flow.take() {
+            Some(flow) if admission.leaves(&flow) => admission.end(&flow, now),
+            Some(flow) => {
+                client.flow = Some(flow);
+                return Some(place);
+            }
+            None => {}
         }
         end_silent(&mut self.clients, admission, now);
         let client = self.clients.get_mut(place)?;
-        let (flow, server) = admission.admit(now.saturating_add(UNCONFIRMED_FOR))?;
+        let (flow, server) = admission.admit(now, now.saturating_add(UNCONFIRMED_FOR))?;
         (client.flow, client.server) = (Some(flow), server);
         Some(place)
     }
@@ -466,7 +495,7 @@ impl Relay {
         let (flow, server) = match (&mut self.admission, &self.setup.target) {
             (Some(admission), _) => {
                 end_silent(&mut self.clients, admission, seen);
-                let (flow, relay) = admission.admit(seen.saturating_add(UNCONFIRMED_FOR))?;
+                let (flow, relay) = admission.admit(seen, seen.saturating_add(UNCONFIRMED_FOR))?;
                 (Some(flow), relay)
             }
             (None, UdpTarget::Server(server)) => (None, *server),
@@ -505,7 +534,7 @@ fn end_silent(clients: &mut [Client], admission: &mut ClientAdmission, now: Dura
         let Some(flow) = &client.flow else { continue };
         // Those that send meanwhile only stay longer.
         if client.until() <= now {
-            admission.end(flow);
+            admission.end(flow, now);
             client.flow = None;
         } else {
             next_end = next_end.min(client.until());

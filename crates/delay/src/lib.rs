@@ -5,6 +5,7 @@
 //! - [`NodeModel`] predicts delays of a node under a [`NodeLoad`].
 //! - [`LiveModel`] is fitted again and again from the sojourn histogram of a relay that runs.
 //! - [`FlowAdmission`] places flows on paths of such nodes as long as every flow keeps its bound.
+//! - [`Reachability`] leaves out a relay that does not answer, and has one flow try it again.
 //!
 //! All of it is pure: no clock, no device, no randomness. Times are in seconds unless a name says
 //! otherwise.
@@ -15,12 +16,14 @@ mod linear;
 mod live;
 mod node;
 mod queue;
+mod reachability;
 
 pub use admission::{FlowAdmission, FlowId, FlowRefusal, PathPolicy, PlacedFlow, relay_paths};
 pub use linear::{LinearFit, least_squares};
 pub use live::{DelayReading, LiveModel, ServerCount};
 pub use node::{FlowKind, NodeLoad, NodeModel};
 pub use queue::{LoadPoint, ModelChoice, QueueModel, SetupTime, choose_model};
+pub use reachability::{LEFT_OUT_MAX, LEFT_OUT_MIN, Reachability, reachable_paths};
 
 /// The mean; `None` without values.
 fn mean(values: &[f64]) -> Option<f64> {

@@ -4,16 +4,13 @@
 //! so do all flows admitted before. The flow has its place until its [`AdmittedFlow`] is dropped. A
 //! relay that does not accept connections is left out for a while.
 
-mod reachability;
-
 use gatewright_config as config;
 use gatewright_delay::{
-    FlowAdmission, FlowId, FlowKind, FlowRefusal, LinearFit, NodeLoad, NodeModel, QueueModel,
-    relay_paths,
+    FlowAdmission, FlowId, FlowKind, FlowRefusal, LEFT_OUT_MAX, LEFT_OUT_MIN, LinearFit, NodeLoad,
+    NodeModel, QueueModel, Reachability, reachable_paths,
 };
 use gatewright_part::{EventSink, LogEvent, LogLevel};
-use gatewright_planes::{FlowBalance, FlowBalanceCounts, FlowRelay};
-use reachability::{BACK_OFF_MAX, BACK_OFF_MIN, Reachability};
+use gatewright_planes::{FlowBalance, FlowBalanceCounts, FlowRelay, FlowRelayCounts};
 use serde::Serialize;
 use std::{
     collections::BTreeMap,
@@ -34,7 +31,7 @@ pub struct Balancer {
 struct BalanceState {
     admission: FlowAdmission,
     /// That of each relay.
-    reachability: Vec<Reachability>,
+    reachability: Vec<Reachability<Instant>>,
     admitted: u64,
     refused: BTreeMap<&'static str, u64>,
 }
@@ -88,8 +85,8 @@ impl AdmittedFlow {
             let text = format!(
                 "does not accept connections, and is left out for {} s, and for up to {} s while \
                  that lasts",
-                BACK_OFF_MIN.as_secs(),
-                BACK_OFF_MAX.as_secs()
+                LEFT_OUT_MIN.as_secs(),
+                LEFT_OUT_MAX.as_secs()
             );
             self.balancer.log_relay(failed, (LogLevel::Warning, "relay-left-out"), &text);
         }
@@ -138,16 +135,17 @@ pub struct BalancedRelayStatus {
     pub a_us: f64,
     /// c, in nanoseconds for each octet.
     pub c_ns: f64,
-    /// Whether it can be reached; `None` where the gateway opens no connections to it.
+    /// Whether it can be reached; `None` where nothing shows it.
     pub reachability: Option<RelayReachability>,
 }
 
-/// Whether a relay of a balance can be reached, as connections show it.
+/// Whether a relay of a balance can be reached, as its flows show it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 pub struct RelayReachability {
     /// Whether it is left out at this moment.
     pub left_out: bool,
-    /// Connections that it has not accepted since the start.
+    /// Failures to reach it since the start: connections that it has not accepted, ICMP errors and
+    /// silences of a UDP gateway's relay, and next hops whose link-layer address nobody told.
     pub unreachable: u64,
 }
 
@@ -225,22 +223,12 @@ impl Balancer {
     /// The relays that a flow may go to, as paths.
     fn candidates(
         &self,
-        reachability: &[Reachability],
+        reachability: &[Reachability<Instant>],
         tried: &[usize],
         now: Instant,
     ) -> Vec<Vec<usize>> {
-        let all = reachability.iter().enumerate().filter(|(at, _)| !tried.contains(at));
-        let (takes, left_out): (Vec<_>, Vec<_>) = all.partition(|(_, it)| it.takes_flows(now));
-        // Where all are left out, one that may be back is better than a certain reset.
-        let these = if takes.is_empty() { left_out } else { takes };
-        let relays: Vec<_> = these
-            .iter()
-            .filter_map(|(at, _)| Some((*at, self.described.relays.get(*at)?.hops)))
-            .collect();
-        let hops: Vec<u8> = relays.iter().map(|(_, hops)| *hops).collect();
-        let paths = relay_paths(self.described.policy, &hops).into_iter();
-        let index = |at: usize| relays.get(at).map(|(index, _)| *index);
-        paths.map(|path| path.into_iter().filter_map(index).collect()).collect()
+        let hops = self.described.relays.iter().map(|relay| relay.hops);
+        reachable_paths(self.described.policy, hops.zip(reachability), tried, now)
     }
 
     /// Logs that a relay is left out or back.
@@ -298,21 +286,37 @@ pub(crate) fn status_of(
     counts: FlowBalanceCounts,
 ) -> BalanceStatus {
     let kind = flow_kind(flow);
-    let relay = |(relay, (admitted, ended)): (&config::BalancedRelay, (&u64, &u64))| {
+    let relay = |(relay, its): (&config::BalancedRelay, &FlowRelayCounts)| {
         // A flow that ends between the two readings is counted as one that goes on.
-        let flows = admitted.saturating_sub(*ended);
+        let flows = its.admitted.saturating_sub(its.ended);
         let count = u32::try_from(flows).unwrap_or(u32::MAX);
         let load = NodeLoad::default().with(&model(relay), &kind, count.into());
-        relay_status(relay, usize::try_from(flows).unwrap_or(usize::MAX), load, None)
+        let reachability =
+            RelayReachability { left_out: its.is_left_out(), unreachable: its.unreachable };
+        let flows = usize::try_from(flows).unwrap_or(usize::MAX);
+        relay_status(relay, flows, load, Some(reachability))
     };
-    let flows = counts.admitted.iter().zip(&counts.ended);
     BalanceStatus {
         name: described.name.value.clone(),
         policy: described.policy.name(),
-        admitted: counts.admitted.iter().sum(),
-        relays: described.relays.iter().zip(flows).map(relay).collect(),
+        admitted: counts.relays.iter().map(|its| its.admitted).sum(),
+        relays: described.relays.iter().zip(&counts.relays).map(relay).collect(),
         refused: counts.refused.into_iter().filter(|(_, count)| *count > 0).collect(),
     }
+}
+
+/// The watched counters of balances of the data plane, as sums; none without one.
+pub(crate) fn watched_counters(
+    balances: impl Iterator<Item = [u64; 3]>,
+) -> Vec<(&'static str, u64)> {
+    let sums = balances.reduce(|sums, more| std::array::from_fn(|at| sum_at(&sums, &more, at)));
+    let names = ["flows_refused", "relays_left_out", "relays_back"];
+    sums.map_or_else(Vec::new, |sums| names.into_iter().zip(sums).collect())
+}
+
+fn sum_at(sums: &[u64], more: &[u64], at: usize) -> u64 {
+    let of = |counts: &[u64]| counts.get(at).copied().unwrap_or_default();
+    of(sums).saturating_add(of(more))
 }
 
 /// The data plane's setup of relays that share flows.
@@ -455,7 +459,7 @@ mod tests {
         assert_eq!(status.admitted, 1);
         assert_eq!(port(&balancer.admit(kind, now).unwrap()), 8000);
         // One flow tries it again; when that ends without an answer, another does.
-        let later = now + BACK_OFF_MIN;
+        let later = now + LEFT_OUT_MIN;
         let trial = balancer.admit(kind, later).unwrap();
         assert_eq!(port(&trial), 8001);
         assert_eq!(port(&balancer.admit(kind, later).unwrap()), 8000);

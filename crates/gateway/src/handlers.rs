@@ -3,7 +3,7 @@
 
 use crate::{
     RunError,
-    balance::{BalanceStatus, flow_balance, status_of},
+    balance::{BalanceStatus, flow_balance, status_of, watched_counters},
     difference,
     links::{Links, link_of},
     recorder::Recorder,
@@ -13,7 +13,9 @@ use gatewright_packet::LinkIndex;
 use gatewright_part::{
     Change, EventSink, LogLevel, Part, PartStatus, Staged, Unable, Watched, When,
 };
-use gatewright_planes::{HandlerValue, Placement, PlanesError, Prepared};
+use gatewright_planes::{
+    FlowBalanceCounts, HandlerNow, HandlerValue, Placement, PlanesError, Prepared,
+};
 use gatewright_stack::{
     Attachment, AttachmentId,
     builtin::{Match, Subnet},
@@ -246,15 +248,18 @@ impl Part for Handlers {
     }
 
     fn watched(&self) -> &'static [Watched] {
-        if self.watches { &REFUSALS } else { &[] }
+        if self.watches { &WATCHED } else { &[] }
     }
 
-    /// The refusals of the balances of all routes; nothing without one.
+    /// The refusals of the balances of all routes, and how often their next hops were left out;
+    /// nothing without one.
     fn tell(&self) -> PartStatus {
-        let balances = self.balances();
-        let refused = balances.iter().map(|it| it.refused.values().sum::<u64>());
-        let counters = refused.reduce(|sum, more| sum + more).map(|sum| ("flows_refused", sum));
-        PartStatus { counters: counters.into_iter().collect(), ..PartStatus::default() }
+        let now = self.links.planes().handlers();
+        let own = self.attached();
+        let is_own = |one: &&HandlerNow| own.iter().any(|attached| attached.id == one.id);
+        let balances = now.iter().filter(is_own).filter_map(|one| one.balance.as_ref());
+        let counters = watched_counters(balances.map(FlowBalanceCounts::watched));
+        PartStatus { counters, ..PartStatus::default() }
     }
 
     /// Recorders write their queues and end when their handlers are gone.
@@ -268,15 +273,32 @@ impl Part for Handlers {
     }
 }
 
-/// Refusals that are events.
-static REFUSALS: [Watched; 1] = [Watched {
-    name: "flows_refused",
-    when: When::Grows,
-    level: LogLevel::Warning,
-    kind: "flow-refused",
-    text: "no next hop can carry flows of a route within their bounds; more next hops, or a wider \
-           bound, would",
-}];
+/// Changes of balances that are events.
+static WATCHED: [Watched; 3] = [
+    Watched {
+        name: "flows_refused",
+        when: When::Grows,
+        level: LogLevel::Warning,
+        kind: "flow-refused",
+        text: "no next hop can carry flows of a route within their bounds; more next hops, or a \
+               wider bound, would",
+    },
+    Watched {
+        name: "relays_left_out",
+        when: When::Grows,
+        level: LogLevel::Warning,
+        kind: "relay-left-out",
+        text: "next hops of routes with a balance do not tell their link-layer addresses, and their \
+               flows go to others; `status` says which",
+    },
+    Watched {
+        name: "relays_back",
+        when: When::Grows,
+        level: LogLevel::Info,
+        kind: "relay-back",
+        text: "next hops of routes with a balance carry flows again",
+    },
+];
 
 /// Handlers that are attached as soon as their wiring is exchanged.
 struct StagedHandlers {

@@ -2,7 +2,7 @@
 
 use crate::{
     RunError,
-    balance::{BalanceStatus, flow_balance, status_of},
+    balance::{BalanceStatus, flow_balance, status_of, watched_counters},
     difference,
     links::Links,
 };
@@ -125,16 +125,15 @@ impl Part for UdpGateways {
     }
 
     fn watched(&self) -> &'static [Watched] {
-        if self.watches { &REFUSALS } else { &[] }
+        if self.watches { &WATCHED } else { &[] }
     }
 
-    /// The refusals of all balances; nothing without one.
+    /// The refusals of all balances, and how often their relays were left out; nothing without one.
     fn tell(&self) -> PartStatus {
         let running = self.lock();
         let counts = running.iter().filter_map(|one| one.gateway.balance_counts());
-        let refused = counts.map(|counts| counts.refused()).reduce(|sum, more| sum + more);
-        let counters = refused.map(|refused| ("flows_refused", refused));
-        PartStatus { counters: counters.into_iter().collect(), ..PartStatus::default() }
+        let counters = watched_counters(counts.map(|counts| counts.watched()));
+        PartStatus { counters, ..PartStatus::default() }
     }
 
     fn stop(&self) {
@@ -160,15 +159,32 @@ impl Staged for StagedUdp {
     }
 }
 
-/// Refusals that are events.
-static REFUSALS: [Watched; 1] = [Watched {
-    name: "flows_refused",
-    when: When::Grows,
-    level: LogLevel::Warning,
-    kind: "flow-refused",
-    text: "no relay can carry clients of UDP gateways within their bounds; more relays, or a wider \
-           bound, would",
-}];
+/// Changes of balances that are events.
+static WATCHED: [Watched; 3] = [
+    Watched {
+        name: "flows_refused",
+        when: When::Grows,
+        level: LogLevel::Warning,
+        kind: "flow-refused",
+        text: "no relay can carry clients of UDP gateways within their bounds; more relays, or a \
+               wider bound, would",
+    },
+    Watched {
+        name: "relays_left_out",
+        when: When::Grows,
+        level: LogLevel::Warning,
+        kind: "relay-left-out",
+        text: "relays of UDP gateways do not answer, and their clients go to others; `status` says \
+               which",
+    },
+    Watched {
+        name: "relays_back",
+        when: When::Grows,
+        level: LogLevel::Info,
+        kind: "relay-back",
+        text: "relays of UDP gateways answer again",
+    },
+];
 
 /// The balance of a UDP gateway of `config`, with the flow that each client is; none without one.
 fn balance_of(

@@ -14,7 +14,7 @@ mod trials;
 
 use gatewright_testbed::{Namespace, Needs, Process, Veth, wait_until};
 use running::{Said, WITHIN, ping};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{
     collections::BTreeSet,
     fs,
@@ -38,10 +38,12 @@ const KILLS: &str = "GATEWRIGHT_PLANE_KILLS";
 
 fn main() {
     let needs = Needs::new().namespaces().program("ping").program("tshark");
-    let tests: [(&str, fn()); 9] = [
+    let tests: [(&str, fn()); 11] = [
         ("udp_gateways_go_on_without_control", udp_gateways_go_on_without_control),
         ("clients_keep_their_relays_without_control", clients_keep_their_relays_without_control),
+        ("clients_of_a_relay_that_is_gone_go_to_another_one", clients_leave_a_relay),
         ("flows_of_a_route_keep_their_next_hops", flows_keep_their_next_hops),
+        ("flows_of_a_next_hop_that_is_gone_go_to_another_one", flows_leave_a_next_hop),
         ("a_description_that_changed_meanwhile_is_taken", a_changed_description_is_taken),
         ("shared_links_go_on_and_follow_the_kernel_again", shared_links_go_on),
         ("an_upgrade_under_traffic_loses_what_it_says", upgraded),
@@ -295,6 +297,47 @@ fn clients_keep_their_relays_without_control() {
     world.end(&second);
 }
 
+/// The kernel's ICMP error says that a relay has no socket: its clients go to the other one. Once
+/// it has one again, a client goes there, and its answer brings the relay back.
+fn clients_leave_a_relay() {
+    let world = World::new("relay-gone");
+    let second = "[[balance.relays.relay]]\naddress = \"10.10.2.2\"\nport = 7001\n\
+                  fixed_ns = 1_000_000\n";
+    world.describe(&format!("{BALANCED}{second}"));
+    let gateway = world.start();
+    world.await_passes(SOUTH);
+    let relays = [7000, 7001].map(|port| socket(&world.south, &format!("10.10.2.2:{port}")));
+    for relay in &relays {
+        relay.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    }
+    // Whether a datagram of the client reaches the relay, which answers it.
+    let relayed = |client: &UdpSocket, relay: &UdpSocket| {
+        client.send_to(b"one", (NEAR, 5000)).unwrap();
+        let mut octets = [0; 64];
+        let Ok((_, from)) = relay.recv_from(&mut octets) else { return false };
+        relay.send_to(b"back", from).unwrap();
+        client.recv_from(&mut octets).is_ok()
+    };
+    let clients: Vec<_> = (0..2).map(|_| socket(&world.north, "10.10.1.2:0")).collect();
+    let pairs = [(&clients[0], &relays[0]), (&clients[1], &relays[1])];
+    assert!(pairs.iter().all(|(client, relay)| relayed(client, relay)), "{}", world.said());
+    let [stays, gone] = relays;
+    drop(gone);
+    assert!(wait_until(WITHIN, || relayed(&clients[1], &stays)), "{}", world.said());
+    let status = || world.ask(&["status", "--json"]).json()["balances"][0].clone();
+    assert_eq!(status()["relays"][1]["reachability"], json!({"left_out": true, "unreachable": 1}));
+    let events = || world.ask(&["events", "--json"]).out;
+    assert!(wait_until(WITHIN, || events().contains("\"relay-left-out\"")), "{}", world.said());
+
+    let back = socket(&world.south, "10.10.2.2:7001");
+    back.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    let tries = || relayed(&socket(&world.north, "10.10.1.2:0"), &back);
+    assert!(wait_until(WITHIN, tries), "{}", status());
+    assert_eq!(status()["relays"][1]["reachability"]["left_out"], false);
+    assert!(wait_until(WITHIN, || events().contains("\"relay-back\"")), "{}", world.said());
+    world.end(&gateway);
+}
+
 /// A route to the network of `south` by two next hops, each of which carries five flows as in
 /// [`BALANCED`]. The second one is a station that is not there.
 const NEXT_HOPS: &str = "[[route]]\nto = \"198.51.100.0/24\"\nbalance = \"hops\"\n\
@@ -348,6 +391,39 @@ fn flows_keep_their_next_hops() {
     assert_eq!(heard(), ports, "the data plane goes on alone");
     let second = world.start();
     world.end(&second);
+}
+
+/// Nobody tells the link-layer address of the second next hop: its flows arrive by the first one.
+fn flows_leave_a_next_hop() {
+    let world = World::new("next-hop-gone");
+    let neighbour = "[[neighbour]]\naddress = \"10.10.2.9\"\nmac = \"02:00:00:00:00:09\"\n";
+    world.describe(&NEXT_HOPS.replace(neighbour, ""));
+    world.links[1].b.add_address("198.51.100.1/24").unwrap();
+    let gateway = world.start();
+    world.await_passes(SOUTH);
+    let server = socket(&world.south, "198.51.100.1:7000");
+    server.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    let clients: Vec<_> = (0..4).map(|_| socket(&world.north, "10.10.1.2:0")).collect();
+    // All arrive together, once two of them have been lost.
+    let all_arrive = || {
+        for client in &clients {
+            client.send_to(b"one", "198.51.100.1:7000").unwrap();
+        }
+        let mut octets = [0; 64];
+        let mut ports = BTreeSet::new();
+        while let Ok((_, from)) = server.recv_from(&mut octets) {
+            ports.insert(from.port());
+        }
+        ports.len() == clients.len()
+    };
+    assert!(!all_arrive(), "two have the other next hop");
+    assert!(wait_until(WITHIN, all_arrive), "{}", world.said() + &world.ask(&["status"]).out);
+    let relays = world.ask(&["status", "--json"]).json()["balances"][0]["relays"].clone();
+    assert_eq!(relays[0]["reachability"], json!({"left_out": false, "unreachable": 0}));
+    assert!(relays[1]["reachability"]["unreachable"].as_u64().unwrap() >= 1, "{relays}");
+    let is_event = || world.ask(&["events", "--json"]).out.contains("\"relay-left-out\"");
+    assert!(wait_until(WITHIN, is_event), "{}", world.said());
+    world.end(&gateway);
 }
 
 /// Addresses, handlers and links of the new description are there, those of the old one are not.

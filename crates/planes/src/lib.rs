@@ -42,8 +42,8 @@ pub use error::PlanesError;
 pub use exchange::{Exchanged, ReopenedLink};
 pub use gatewright_data::{
     CaptureCloser, CaptureNumber, DataError, DeviceSetup, Downtime, FlowBalance, FlowBalanceCounts,
-    FlowRelay, FoundPlane, HandlerNow, HandlerValue, MergeLimit, OpenCapture, Pace,
-    ReportForwarder, ReportForwarderCounts, ReportForwarderSetup, Series, UDP_CLIENTS_MAX,
+    FlowRelay, FlowRelayCounts, FoundPlane, HandlerNow, HandlerValue, MergeLimit, OpenCapture,
+    Pace, ReportForwarder, ReportForwarderCounts, ReportForwarderSetup, Series, UDP_CLIENTS_MAX,
     UdpGateway, UdpGatewayCounts, UdpGatewaySetup, UdpTarget, WORKERS_MAX, landlock_version,
     process_version,
 };

@@ -33,6 +33,10 @@ pub trait SocketApplication: Send {
         None
     }
 
+    /// Learns that a datagram from one of its sockets to a peer did not arrive, by an ICMP error
+    /// *destination unreachable*. Errors can be forged: it sends nothing because of one.
+    fn handle_unreachable(&mut self, _socket: SocketIndex, _peer: SocketAddr, _now: Duration) {}
+
     /// When it is to be called if no datagram comes before.
     fn poll_timeout(&self) -> Option<Duration> {
         None

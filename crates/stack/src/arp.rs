@@ -308,6 +308,7 @@ impl ArpLink {
                     }
                 }
                 NeighbourOutput::Unreachable(packet) => {
+                    out.note_lost(self.link, &packet);
                     out.push_or_drop(
                         At::Error(EtherType::IPV4, IcmpError::HostUnreachable),
                         packet,

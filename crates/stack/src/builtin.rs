@@ -327,6 +327,7 @@ mod tests {
             framing: None,
             framings: &[],
             host: None,
+            lost: None,
         };
         handler.handle(&mut batch, &mut context);
         (batch.len(), sent.into_iter().map(|(link, _)| link).collect())
@@ -376,6 +377,7 @@ mod tests {
             framing: None,
             framings: &[],
             host: None,
+            lost: None,
         };
         filter.another().unwrap().handle(&mut batch, &mut context);
         assert_eq!((batch.len(), run(&mut filter, &pool, &[QUERY4]).0), (0, 0));
@@ -420,6 +422,7 @@ mod tests {
                 framing: None,
                 framings: &[],
                 host: None,
+                lost: None,
             };
             handler.handle(&mut batch, &mut context);
             batch.len()

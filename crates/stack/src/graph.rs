@@ -2,7 +2,8 @@
 
 use crate::{
     At, AttachmentId, Binding, Context, Counter, Drops, EdgeTarget, Event, Groups, HandedOver,
-    Handler, Layer, NodeIndex, Out, Paths, Place, Plan, Reason, Side, View, VirtualLink, Wiring,
+    Handler, Layer, LostNeighbours, NodeIndex, Out, Paths, Place, Plan, Reason, Side, View,
+    VirtualLink, Wiring,
     icmp_counters::IcmpCounters,
     layer::{Found, LayerEvents, NOTHING_FOUND, UNCLAIMED},
     link_layer::NO_HEADROOM,
@@ -81,6 +82,7 @@ struct Floor {
     told: LayerEvents,
     groups: Groups,
     paths: Paths,
+    lost: LostNeighbours,
     frames: Rc<Pool>,
     datagrams: Rc<Pool>,
     /// Drops that belong to no layer: on edges that lead nowhere, and in loops.
@@ -140,6 +142,7 @@ impl Graph {
             told: LayerEvents::default(),
             groups: Groups::default(),
             paths: Paths::default(),
+            lost: LostNeighbours::default(),
             frames,
             datagrams,
             drops: Drops::default(),
@@ -560,6 +563,7 @@ impl Floor {
             framing,
             framings: &wiring.framings,
             host: Some(&self.host),
+            lost: Some(&self.lost),
         };
         let Some(only) = post.only else {
             handle(handler.as_mut(), post, batch, &mut context, taken);
@@ -622,6 +626,7 @@ impl Floor {
             told: &mut self.told,
             groups: &mut self.groups,
             paths: &mut self.paths,
+            lost: &mut self.lost,
             frames: &self.frames,
             datagrams: &self.datagrams,
             last,

@@ -1,6 +1,6 @@
 //! Handlers: user code attached to the graph.
 
-use crate::{At, Side, View, wiring::framing_of};
+use crate::{At, LostNeighbours, Side, View, wiring::framing_of};
 use gatewright_packet::{BATCH_MAX, Batch, LinkAddress, LinkIndex, Packet, Pool};
 use gatewright_wire::Framing;
 use std::{fmt, time::Duration};
@@ -30,6 +30,8 @@ pub struct Context<'a> {
     pub(crate) framings: &'a [(LinkIndex, Framing)],
     /// The host of the graph; none in a test of a handler alone.
     pub(crate) host: Option<&'a View>,
+    /// The neighbours lost by the layers; none in a test of a handler alone.
+    pub(crate) lost: Option<&'a LostNeighbours>,
 }
 
 /// Maximum frames that handlers may send past the graph during one batch.
@@ -61,6 +63,11 @@ impl Context<'_> {
     pub fn link_address(&self, link: LinkIndex) -> LinkAddress {
         let interface = self.host.and_then(|host| host.interface(link));
         interface.map_or(LinkAddress::NONE, |interface| interface.link_address)
+    }
+
+    /// The neighbours that did not tell their link-layer addresses.
+    pub fn lost_neighbours(&self) -> Option<&LostNeighbours> {
+        self.lost
     }
 
     /// Sends a whole frame by `link`, past the graph.

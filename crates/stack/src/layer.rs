@@ -1,11 +1,12 @@
 //! Layers, and their operations on packets.
 
 use crate::{
-    At, Drops, Event, Groups, HandedOver, Learnt, NodeIndex, Paths, Reason, Side, Trace, View,
+    At, Drops, Event, Groups, HandedOver, Learnt, LostNeighbours, NodeIndex, Paths, Reason, Side,
+    Trace, View,
     icmp_counters::{IcmpCounters, IcmpFate, IcmpType},
     wiring::{EdgeIndex, Wiring},
 };
-use gatewright_packet::{Batch, LinkIndex, Packet, Pool};
+use gatewright_packet::{Batch, LinkIndex, NextHop, Packet, Pool};
 use std::{cmp::Ordering, net::IpAddr, time::Duration};
 
 /// A protocol layer: takes batches from below and from above, and pushes packets on.
@@ -56,6 +57,7 @@ pub struct Out<'a> {
     pub(crate) told: &'a mut LayerEvents,
     pub(crate) groups: &'a mut Groups,
     pub(crate) paths: &'a mut Paths,
+    pub(crate) lost: &'a mut LostNeighbours,
     pub(crate) frames: &'a Pool,
     pub(crate) datagrams: &'a Pool,
     /// The last edge found: packets mostly take the same one.
@@ -117,6 +119,13 @@ impl Out<'_> {
     /// The path MTUs of destinations.
     pub fn paths(&mut self) -> &mut Paths {
         self.paths
+    }
+
+    /// Remembers that the next hop of a packet did not tell its link-layer address.
+    pub(crate) fn note_lost(&mut self, link: LinkIndex, packet: &Packet) {
+        if let NextHop::Neighbour(address) = packet.meta().next_hop {
+            self.lost.note(link, address, self.now);
+        }
     }
 
     /// Learns a path MTU, and reports it if it is lower than the known one.

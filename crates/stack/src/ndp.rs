@@ -279,6 +279,7 @@ impl NdpLink {
                     }
                 }
                 Some(NeighbourOutput::Unreachable(mut packet)) => {
+                    out.note_lost(self.link, &packet);
                     packet.restore_network();
                     let at = At::Error(EtherType::IPV6, IcmpError::HostUnreachable);
                     out.push_or_drop(at, packet);

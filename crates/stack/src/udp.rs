@@ -333,7 +333,7 @@ impl UdpSockets {
         }
     }
 
-    /// Reports an undelivered datagram to its socket; applications on the worker only see answers.
+    /// Reports an undelivered datagram to its socket, or to the application on the worker.
     fn refuse(&mut self, packet: Packet, out: &mut Out<'_>) {
         let Some(Refused { local, peer, why }) = Refused::of(&packet) else {
             return out.drop(NOT_UDP, packet);
@@ -343,7 +343,15 @@ impl UdpSockets {
         let mut listeners = self.listeners.get(listeners).unwrap_or_default().iter();
         let found = listeners.find(|listener| ours && listener.takes(local.ip(), false));
         let Some(&BoundListener { to, .. }) = found else { return out.drop(NO_SOCKET, packet) };
-        let Receiver::Thread(index) = to else { return };
+        let index = match to {
+            Receiver::Thread(index) => index,
+            Receiver::Application(index, socket) => {
+                if let Some(running) = self.applications.get_mut(index) {
+                    running.application.handle_unreachable(socket, peer, out.now());
+                }
+                return;
+            }
+        };
         let Some(socket) = self.sockets.get_mut(index) else { return };
         if !self.touched.contains(&index) {
             self.touched.push(index);

@@ -354,13 +354,13 @@ fn balances(status: &Value, out: &mut String) {
     }
 }
 
-/// Whether a relay is left out of its balance, and the connections that it has not accepted.
+/// Whether a relay is left out of its balance, and how often it was not reached.
 fn unreachable(relay: &Value) -> String {
     let its = |name: &str| relay.pointer(&format!("/reachability/{name}"));
     let left_out = its("left_out").and_then(Value::as_bool) == Some(true);
     let left_out = if left_out { ", left out" } else { "" };
     match its("unreachable").and_then(Value::as_u64) {
-        Some(count @ 1..) => format!("{left_out}, {count} connections not accepted"),
+        Some(count @ 1..) => format!("{left_out}, not reached {count} times"),
         _ => left_out.to_owned(),
     }
 }

@@ -16,12 +16,13 @@ const REFUSED: Family =
 const LEFT_OUT: Family = (
     "gatewright_balance_left_out",
     "",
-    "Whether a relay of a balance is left out, as it does not accept connections.",
+    "Whether a relay of a balance is left out, as it does not answer.",
 );
 const UNREACHABLE: Family = (
-    "gatewright_balance_unreachable_connections",
-    "connections",
-    "Connections that a relay of a balance did not accept.",
+    "gatewright_balance_unreachable",
+    "",
+    "Failures to reach a relay of a balance: connections that it did not accept, ICMP errors about \
+     datagrams to it, its silences, or no link-layer address.",
 );
 
 /// The families of all balances; nothing without one.

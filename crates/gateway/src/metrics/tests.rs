@@ -288,10 +288,7 @@ fn a_page_follows_the_format_and_says_what_was_counted() {
         ("gatewright_balance_flows{balance=\"servers\",relay=\"192.0.2.1:80\"}", 3.0),
         ("gatewright_balance_load{balance=\"servers\",relay=\"192.0.2.1:80\"}", 0.125),
         ("gatewright_balance_left_out{balance=\"servers\",relay=\"192.0.2.1:80\"}", 1.0),
-        (
-            "gatewright_balance_unreachable_connections_total{balance=\"servers\",relay=\"192.0.2.1:80\"}",
-            7.0,
-        ),
+        ("gatewright_balance_unreachable_total{balance=\"servers\",relay=\"192.0.2.1:80\"}", 7.0),
         ("gatewright_balance_admitted_flows_total{balance=\"servers\"}", 5.0),
         ("gatewright_balance_refused_flows_total{balance=\"servers\",reason=\"late\"}", 2.0),
         ("gatewright_delay_fixed_seconds{mode=\"graph\"}", 40e-6),

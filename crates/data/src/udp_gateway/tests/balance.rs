@@ -47,6 +47,128 @@ fn refused(world: &World) -> Vec<(&'static str, u64)> {
     refused.into_iter().filter(|(_, count)| *count > 0).collect()
 }
 
+fn of_relays<T>(world: &World, of: impl Fn(&FlowRelayCounts) -> T) -> Vec<T> {
+    world.gateway.balance_counts().unwrap().relays.iter().map(of).collect()
+}
+
+/// Answers what went to the relay at `answering`; what goes to another one stays unanswered.
+fn answer(world: &mut World, sent: &[Sent], answering: u16) {
+    for (_, port, (_, own), _) in sent.iter().filter(|(_, _, to, _)| to.1 == answering) {
+        world.receive(WAN, SERVER.0, *port, &[(*own, b"answer".to_vec())]);
+    }
+}
+
+/// An ICMP error by which the relay's host refuses a datagram: nobody listens at its port.
+fn refuse(world: &mut World, (_, port, (_, relay), _): &Sent) {
+    let (_, mac, own) = OWN[WAN.index()];
+    let refused = frame(PEER, (own, *port), (SERVER.0, *relay), b"refused");
+    let mut message = vec![3, 3, 0, 0, 0, 0, 0, 0];
+    message.extend_from_slice(&refused[14..14 + 28]);
+    let sum = gatewright_wire::checksum::of(&message);
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+    let length = u16::try_from(20 + message.len()).unwrap();
+    let ip = Ipv4Fields::new(IpProtocol::ICMPV4, SERVER.0, own, length).emit_with_checksum();
+    let ether_type = EtherType::IPV4;
+    let ethernet = EthernetFields { destination: mac, source: PEER, ether_type }.emit();
+    let mut batch = Batch::default();
+    let packet = [&ethernet[..], &ip, &message].concat();
+    batch.push(world.graph.frames().packet_of(&packet).unwrap()).unwrap();
+    world.graph.receive(WAN, &mut batch, world.now, &mut |_: LinkIndex, _: &mut Batch| {
+        panic!("an error about an error")
+    });
+}
+
+#[test]
+fn clients_of_a_relay_that_refuses_go_to_another_one_until_it_answers() {
+    let mut world = equal();
+    let sent = world.clients_send(&requests(1..=20));
+    assert_eq!(shares(&sent), [10, 10]);
+    let to_second = sent.iter().find(|(_, _, to, _)| to.1 == RELAYS[1]).unwrap().clone();
+    // About a datagram of nobody's, it is forged.
+    refuse(&mut world, &(WAN, to_second.1, (SERVER.0, RELAYS[0]), Vec::new()));
+    assert_eq!(shares(&world.clients_send(&requests(1..=20))), [10, 10]);
+    refuse(&mut world, &to_second);
+    assert_eq!(shares(&world.clients_send(&requests(1..=20))), [20, 0]);
+    assert_eq!(of_relays(&world, |its| its.is_left_out()), [false, true]);
+    // After a second one client tries it, and no other one until it answers.
+    world.now += Duration::from_secs(1);
+    let tries = world.clients_send(&requests(21..=25));
+    assert_eq!(shares(&tries), [4, 1]);
+    answer(&mut world, &tries, RELAYS[1]);
+    assert_eq!(of_relays(&world, |its| its.is_left_out()), [false, false]);
+    assert_eq!(shares(&world.clients_send(&requests(26..=30))), [0, 5]);
+    let counts = of_relays(&world, |its| (its.ended, its.unreachable, its.left_out, its.back));
+    assert_eq!(counts, [(0, 0, 0, 0), (10, 1, 1, 1)]);
+}
+
+/// All relays are left out: their clients stay, and go where one is back.
+#[test]
+fn clients_stay_while_no_relay_can_be_reached() {
+    let mut world = equal();
+    let sent = world.clients_send(&requests(1..=2));
+    for one in &sent {
+        refuse(&mut world, one);
+    }
+    assert_eq!(of_relays(&world, |its| its.is_left_out()), [true, true]);
+    let again = world.clients_send(&requests(1..=2));
+    assert_eq!(shares(&again), [1, 1]);
+    answer(&mut world, &again, RELAYS[0]);
+    assert_eq!(shares(&world.clients_send(&requests(1..=2))), [2, 0]);
+}
+
+/// A relay that answers each datagram is silent after nine without an answer, and five seconds; one
+/// that has never answered is not.
+#[test]
+fn a_relay_that_ceases_to_answer_is_left_out_and_one_that_never_does_is_not() {
+    for has_answered in [true, false] {
+        let mut world = equal();
+        for _ in 0..2 {
+            let sent = world.clients_send(&requests(1..=2));
+            assert_eq!(shares(&sent), [1, 1]);
+            answer(&mut world, &sent, RELAYS[0]);
+            if has_answered {
+                answer(&mut world, &sent, RELAYS[1]);
+            }
+        }
+        for count in 1..=12 {
+            let sent = world.clients_send(&requests(1..=2));
+            let is_left_out = has_answered && count > 10;
+            assert_eq!(shares(&sent), if is_left_out { [2, 0] } else { [1, 1] }, "{count}");
+            answer(&mut world, &sent, RELAYS[0]);
+            world.now += Duration::from_millis(600);
+        }
+        // A trial without an answer has failed when its client has been silent for five seconds.
+        if has_answered {
+            assert_eq!(shares(&world.clients_send(&requests(3..=3))), [0, 1]);
+            world.now += Duration::from_secs(5);
+            world.clients_send(&requests(4..=4));
+            let left_out = of_relays(&world, |its| (its.unreachable, its.left_out, its.back));
+            assert_eq!(left_out[1], (2, 1, 0));
+        }
+    }
+}
+
+/// A relay whose host has gone: nobody tells its link-layer address.
+#[test]
+fn a_relay_whose_host_is_gone_is_left_out() {
+    let mut relays = relays(PathPolicy::MinHop, &RELAYS.map(|port| (port, 1.0, 1)));
+    relays.relays[0].address = SocketAddr::from((Ipv4Addr::new(10, 0, 1, 9), RELAYS[0]));
+    relays.relays[1].hops = 2;
+    let mut world = World::towards(UdpTarget::Balance(relays), Series::Plain, CLIENTS_MAX);
+    let mut nothing = |_: LinkIndex, _: &mut Batch| {};
+    let mut batch = Batch::default();
+    let (_, mac, own) = OWN[LAN.index()];
+    let request = frame(mac, (CLIENT, 1), (own, PORT), b"first");
+    batch.push(world.graph.frames().packet_of(&request).unwrap()).unwrap();
+    world.graph.receive(LAN, &mut batch, world.now, &mut nothing);
+    for _ in 0..5 {
+        world.now += Duration::from_secs(1);
+        world.graph.handle_timeouts(world.now, &mut nothing);
+    }
+    let counts = of_relays(&world, |its| (its.unreachable, its.left_out));
+    assert_eq!(counts[0], (1, 1));
+}
+
 #[test]
 fn clients_go_where_their_bounds_are_kept_or_are_refused() {
     let mut world = equal();
@@ -60,8 +182,7 @@ fn clients_go_where_their_bounds_are_kept_or_are_refused() {
     let relay_of = |sent: &[Sent]| -> Vec<_> { sent.iter().map(|one| (one.1, one.2)).collect() };
     assert_eq!(relay_of(&again), relay_of(&sent));
     assert_eq!(refused(&world), [("late", 3)]);
-    let counts = world.gateway.balance_counts().unwrap();
-    assert_eq!((counts.admitted, counts.ended), (vec![52, 52], vec![0, 0]));
+    assert_eq!(of_relays(&world, |its| (its.admitted, its.ended)), [(52, 0), (52, 0)]);
     assert_eq!(world.gateway.counts().too_many_clients, 0);
 }
 
@@ -93,10 +214,8 @@ fn a_flow_ends_with_its_client_s_silence_and_begins_with_its_next_datagram() {
     world.clients_send(&requests(1..=2));
     world.now += UNCONFIRMED_FOR;
     assert_eq!(world.clients_send(&requests(105..=105)).len(), 1);
-    let open = |world: &World| -> u64 {
-        let counts = world.gateway.balance_counts().unwrap();
-        counts.admitted.iter().sum::<u64>() - counts.ended.iter().sum::<u64>()
-    };
+    let open =
+        |world: &World| -> u64 { of_relays(world, |its| its.admitted - its.ended).iter().sum() };
     assert_eq!(open(&world), 3);
     // One whose flow has ended asks for a new one, and fills up to the bound again.
     assert_eq!(world.clients_send(&requests(3..=104)).len(), 101);
@@ -115,8 +234,7 @@ fn a_client_that_takes_another_s_entry_has_a_flow_of_its_own() {
     assert_eq!((world.gateway.counts().too_many_clients, refused(&world)), (1, vec![]));
     world.now += UNCONFIRMED_FOR;
     assert_eq!(world.clients_send(&requests(9..=16)).len(), 8);
-    let counts = world.gateway.balance_counts().unwrap();
-    assert_eq!((counts.admitted, counts.ended), (vec![16], vec![8]));
+    assert_eq!(of_relays(&world, |its| (its.admitted, its.ended)), [(16, 8)]);
 }
 
 #[test]

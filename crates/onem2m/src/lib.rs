@@ -45,6 +45,7 @@ mod dense;
 pub mod fate;
 pub mod filter;
 pub mod geometry;
+mod identity;
 mod labels;
 pub mod limits;
 pub mod mqtt;
@@ -69,12 +70,13 @@ mod unique;
 pub use answer_octets::{Reservation, SMALL_OCTETS};
 pub use clock::{ClockDoubt, Now};
 pub use cse::{
-    Batch, Call, CallId, Cse, CseConfig, CseIdentity, CseType, DEVICE_QUEUE, DeviceCall, Gather,
-    Input, OutboxMessage, Output, ReadError, ReadId, ReadRow, RefusedMessage, RefusedRegistration,
+    Batch, Call, CallId, Cse, CseConfig, CseType, DEVICE_QUEUE, DeviceCall, Gather, Input,
+    OutboxMessage, Output, ReadError, ReadId, ReadRow, RefusedMessage, RefusedRegistration,
     Registrar, StoredItem, Token, Unreachable, device_address,
 };
 pub use fate::Fate;
 pub use filter::Filter;
+pub use identity::CseIdentity;
 pub use limits::{Counters, Limits};
 pub use name_hash::NameKey;
 pub use prefix::network;

@@ -2,7 +2,7 @@
 //!
 //! A creation is parsed by it before it is acknowledged, so that a restart can parse it too.
 
-use crate::cse::CseIdentity;
+use crate::identity::CseIdentity;
 use crate::resource_type::ResourceType;
 use crate::time::Timestamp;
 use core::fmt;

@@ -175,7 +175,7 @@ fn processors() -> io::Result<String> {
 
 /// A port with its buffers, started, with one queue each way. Dropping it closes the port.
 #[derive(Debug)]
-pub(super) struct Port {
+pub(super) struct DpdkPort {
     number: u16,
     pool: BufferPool,
 }
@@ -186,7 +186,7 @@ pub(super) struct PortFacts {
     pub(super) driver: String,
 }
 
-impl Port {
+impl DpdkPort {
     /// Opens the port of the device `arguments`, which DPDK knows by `name`.
     pub(super) fn open(
         name: &str,
@@ -315,7 +315,7 @@ impl Port {
     }
 }
 
-impl Drop for Port {
+impl Drop for DpdkPort {
     fn drop(&mut self) {
         let _control = control();
         // SAFETY: it is open, nobody else has it, and its buffers are freed after it, by `pool`.

@@ -4,7 +4,7 @@
 //! sleep on, so its link is polled: at once after frames, otherwise each [`POLLED_EVERY`].
 
 use super::DpdkConfig;
-use super::binding::{self, BURST_MAX, Missed, Port};
+use super::binding::{self, BURST_MAX, DpdkPort, Missed};
 use crate::claim::Claim;
 use crate::exclusive::KernelSilenced;
 use crate::interface::{Interface, leaves_checksums};
@@ -40,7 +40,7 @@ const TAP: &str = "net_tap";
 pub(crate) struct OpenPort {
     pub(crate) info: LinkInfo,
     index: LinkIndex,
-    port: Port,
+    port: DpdkPort,
     under: Option<KernelInterface>,
 }
 
@@ -110,7 +110,7 @@ pub(super) fn open_port(
     let under = KernelInterface::under(device)?;
     binding::start().map_err(|reason| unfit(format!("DPDK does not start: {reason}")))?;
     let len_max = config.mtu + Framing::Ethernet.header_len_max();
-    let port = Port::open(name_of(device), device, config.mtu, len_max);
+    let port = DpdkPort::open(name_of(device), device, config.mtu, len_max);
     let failed = |source: std::io::Error| unfit(format!("DPDK does not open it: {source}"));
     let port = port.map_err(failed)?;
     if config.promiscuous {
@@ -220,7 +220,7 @@ impl Taker<'_> {
 
 impl DpdkLink {
     /// Hands the device a burst, and counts what it took.
-    fn send(port: &mut Port, burst: &[Packet], counters: &mut LinkCounters) {
+    fn send(port: &mut DpdkPort, burst: &[Packet], counters: &mut LinkCounters) {
         let sent = port.transmit(burst);
         let octets = burst.iter().take(sent).map(Packet::len).sum::<usize>();
         counters.sent += sent as u64;

@@ -65,7 +65,7 @@ use answer::{Done, Recipient, RequestContext};
 use auditing::Refusals;
 use calls::Calls;
 pub use calls::{Call, DeviceCall, Unreachable, device_address};
-pub use config::{CseConfig, CseIdentity, CseType};
+pub use config::{CseConfig, CseType};
 use consent::Consents;
 use deferred::Deferred;
 use group::Fans;

@@ -145,6 +145,8 @@ async fn refusals_have_both_codes_and_a_reason() {
         (format!("DELETE /cse-in HTTP/1.1\r\n{HEAD}\r\n"), "405 Method", "4005"),
         (format!("GET /%zz HTTP/1.1\r\n{HEAD}\r\n"), "400 Bad", "4000"),
         ("GET /cse-in HTTP/1.1\r\nHost: x\r\nX-M2M-RI: 7\r\n\r\n".to_owned(), "400 Bad", "4000"),
+        // A browser says where its page is from.
+        (format!("GET /cse-in HTTP/1.1\r\n{HEAD}Origin: http://x\r\n\r\n"), "403 For", "4103"),
         (
             format!(
                 "POST /cse-in HTTP/1.1\r\n{HEAD}Content-Type: text/plain;ty=3\r\n\

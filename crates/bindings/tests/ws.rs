@@ -17,7 +17,8 @@ use shared::{Binding, PATIENCE, chain, wait_for};
 use std::collections::BTreeSet;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::{Error, Message};
 
 /// Every operation, small and large, in both serialisations; a decimal stays what it is.
 #[tokio::test]
@@ -48,6 +49,20 @@ async fn our_client_at_our_cse() {
     running.stop().await;
     let away = Client::new(there, "CAdmin", "a").get("cse-in").await;
     assert!(away.is_err(), "{away:?}");
+}
+
+/// A browser says where its page is from; no page acts as a peer on the machine that shows it.
+#[tokio::test]
+async fn a_web_page_is_refused() {
+    let running = Binding::Ws.infrastructure().await;
+    let url = Binding::Ws.url(&running);
+    let mut ask = url.into_client_request().unwrap();
+    ask.headers_mut().insert("Origin", "http://x.example".parse().unwrap());
+    let stream = TcpStream::connect(running.ws_addresses()[0]).await.unwrap();
+    let refused = tokio_tungstenite::client_async(ask, stream).await.unwrap_err();
+    let Error::Http(answer) = refused else { panic!("{refused}") };
+    assert_eq!(answer.status(), 403);
+    running.stop().await;
 }
 
 /// An answer that names no request is not answered, or two would refuse each other's refusals for

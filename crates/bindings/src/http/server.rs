@@ -16,6 +16,7 @@ use gatewright_onem2m::{Refusal, Release, Request, Response, Status};
 use http_body_util::BodyExt;
 use hyper::StatusCode;
 use hyper::body::{Body, Bytes, Incoming};
+use hyper::header::ORIGIN;
 use hyper::http::request;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -25,6 +26,8 @@ use tokio::sync::watch;
 
 /// Time limit for the body of a request.
 const BODY_WITHIN: Duration = Duration::from_secs(20);
+/// Why a request with the field `Origin` is refused.
+pub(crate) const OF_A_PAGE: &str = "requests of web pages, with the field Origin, are not answered";
 /// Octets of a refused body that are still read and discarded.
 const DRAINED_MAX: usize = 1 << 20;
 
@@ -180,12 +183,18 @@ impl HttpServer {
     }
 
     /// Parses a request and checks that the peer may use its originator.
+    ///
+    /// A web page is refused: its browser adds the field `Origin` (RFC 6454 §7), and may reach what the
+    /// page's site cannot.
     fn read(
         &self,
         head: &request::Parts,
         body: &[u8],
         identity: Option<&Identity>,
     ) -> Result<Request, Refusal> {
+        if head.headers.contains_key(ORIGIN) {
+            return Err(Refusal::new(Status::OriginatorHasNoPrivilege, OF_A_PAGE));
+        }
         let mut request = read_request(head, body)?;
         self.authenticate(&mut request, identity);
         Ok(request)

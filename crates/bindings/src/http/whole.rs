@@ -81,7 +81,9 @@ const SINGLE: [&str; 7] =
     ["host", "x-m2m-origin", "x-m2m-ri", "x-m2m-rvi", "content-type", "content-length", "accept"];
 /// Header fields by which HTTP does something else than to answer a request (RFC 9112 §6.1, §9.3,
 /// RFC 9110 §7.8, §10.1.1).
-const OTHERWISE: [&str; 8] = [
+const OTHERWISE: [&str; 9] = [
+    // Refused there, as a web page's.
+    "origin",
     "transfer-encoding",
     "connection",
     "expect",

@@ -10,6 +10,7 @@ pub(crate) use send::WsSender;
 
 use crate::accept::{Admission, UNAVAILABLE};
 use crate::answers::{Answers, At, Authenticated, refuse};
+use crate::http::server::OF_A_PAGE;
 use crate::quota::Quotas;
 use crate::tls::{ListenerSecurity, meet};
 use core::time::Duration;
@@ -30,6 +31,7 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::server::{
     ErrorResponse, Request as Ask, Response as Accept,
 };
+use tokio_tungstenite::tungstenite::http::header::ORIGIN;
 use tokio_tungstenite::tungstenite::http::{HeaderValue, StatusCode};
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, WebSocketConfig};
@@ -155,13 +157,22 @@ impl<A: Answers> WsServer<A> {
     }
 }
 
-/// Selects the first supported subprotocol that the peer offers.
+/// Selects the first supported subprotocol that the peer offers. A web page is refused: its browser adds
+/// the field `Origin` (RFC 6455 §10.2), and may reach what the page's site cannot.
 #[expect(clippy::result_large_err, reason = "the handshake wants its refusal whole")]
 fn choose(
     ask: &Ask,
     mut accept: Accept,
     chosen: &mut Serialisation,
 ) -> Result<Accept, ErrorResponse> {
+    let refuse = |status, why: &str| {
+        let mut refusal = ErrorResponse::new(Some(why.to_owned()));
+        *refusal.status_mut() = status;
+        Err(refusal)
+    };
+    if ask.headers().contains_key(ORIGIN) {
+        return refuse(StatusCode::FORBIDDEN, OF_A_PAGE);
+    }
     let offers = ask.headers().get_all(PROTOCOL).iter().filter_map(|value| value.to_str().ok());
     let mut offered = offers.flat_map(|value| value.split(',')).map(str::trim).peekable();
     if offered.peek().is_none() {
@@ -171,9 +182,7 @@ fn choose(
     let known =
         offered.find_map(|name| PROTOCOLS.iter().find(|(known, _)| *known == name).copied());
     let Some((name, serialisation)) = known else {
-        let mut refusal = ErrorResponse::new(Some("oneM2M.json or oneM2M.cbor".to_owned()));
-        *refusal.status_mut() = StatusCode::BAD_REQUEST;
-        return Err(refusal);
+        return refuse(StatusCode::BAD_REQUEST, "oneM2M.json or oneM2M.cbor");
     };
     *chosen = serialisation;
     accept.headers_mut().insert(PROTOCOL, HeaderValue::from_static(name));

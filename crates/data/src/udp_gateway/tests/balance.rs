@@ -89,13 +89,13 @@ fn clients_of_a_relay_that_refuses_go_to_another_one_until_it_answers() {
     assert_eq!(shares(&world.clients_send(&requests(1..=20))), [10, 10]);
     refuse(&mut world, &to_second);
     assert_eq!(shares(&world.clients_send(&requests(1..=20))), [20, 0]);
-    assert_eq!(of_relays(&world, |its| its.is_left_out()), [false, true]);
+    assert_eq!(of_relays(&world, FlowRelayCounts::is_left_out), [false, true]);
     // After a second one client tries it, and no other one until it answers.
     world.now += Duration::from_secs(1);
     let tries = world.clients_send(&requests(21..=25));
     assert_eq!(shares(&tries), [4, 1]);
     answer(&mut world, &tries, RELAYS[1]);
-    assert_eq!(of_relays(&world, |its| its.is_left_out()), [false, false]);
+    assert_eq!(of_relays(&world, FlowRelayCounts::is_left_out), [false, false]);
     assert_eq!(shares(&world.clients_send(&requests(26..=30))), [0, 5]);
     let counts = of_relays(&world, |its| (its.ended, its.unreachable, its.left_out, its.back));
     assert_eq!(counts, [(0, 0, 0, 0), (10, 1, 1, 1)]);
@@ -109,7 +109,7 @@ fn clients_stay_while_no_relay_can_be_reached() {
     for one in &sent {
         refuse(&mut world, one);
     }
-    assert_eq!(of_relays(&world, |its| its.is_left_out()), [true, true]);
+    assert_eq!(of_relays(&world, FlowRelayCounts::is_left_out), [true, true]);
     let again = world.clients_send(&requests(1..=2));
     assert_eq!(shares(&again), [1, 1]);
     answer(&mut world, &again, RELAYS[0]);

@@ -3,7 +3,7 @@
 use super::connection::{Endings, Patience};
 use super::direct::{self, WholeAsked};
 use super::message::{accepted, read_request, request_id, write_response};
-use crate::accept::{Admission, UNAVAILABLE};
+use crate::accept::{Admission, OF_A_PAGE, UNAVAILABLE};
 use crate::answers::Answers;
 use crate::engine::Engine;
 use crate::quota::QuotaRefusal;
@@ -26,8 +26,6 @@ use tokio::sync::watch;
 
 /// Time limit for the body of a request.
 const BODY_WITHIN: Duration = Duration::from_secs(20);
-/// Why a request with the field `Origin` is refused.
-pub(crate) const OF_A_PAGE: &str = "requests of web pages, with the field Origin, are not answered";
 /// Octets of a refused body that are still read and discarded.
 const DRAINED_MAX: usize = 1 << 20;
 

@@ -8,9 +8,8 @@ use crate::tasks::spawn;
 use metered::{Meter, Metered};
 pub(crate) use send::WsSender;
 
-use crate::accept::{Admission, UNAVAILABLE};
+use crate::accept::{Admission, OF_A_PAGE, UNAVAILABLE};
 use crate::answers::{Answers, At, Authenticated, refuse};
-use crate::http::server::OF_A_PAGE;
 use crate::quota::Quotas;
 use crate::tls::{ListenerSecurity, meet};
 use core::time::Duration;

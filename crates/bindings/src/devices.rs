@@ -20,6 +20,7 @@ mod deliver;
 mod entities;
 mod forwarded;
 mod home_assistant;
+mod latest;
 mod places;
 mod refusals;
 mod shards;
@@ -58,6 +59,7 @@ use gatewright_tables::records::{Entity, Sender};
 use gatewright_tables::{EntityWriters, Map};
 use home_assistant::HomeAssistant;
 pub use home_assistant::HomeAssistantConfig;
+use latest::LatestReadings;
 use refusals::Refusals;
 use shards::Shards;
 pub use silence::SilentAfter;
@@ -301,6 +303,8 @@ struct Shared {
     silent_after: RwLock<Vec<SilentAfter>>,
     is_silence_watched: AtomicBool,
     home_assistant: HomeAssistant,
+    /// Readings that were sent on and are not stored here.
+    latest: Arc<LatestReadings>,
     /// State that associations and requests for devices use.
     state: Mutex<State>,
     /// How often state or library were locked.
@@ -438,6 +442,7 @@ pub async fn start_over(
     let mut library = Library::standard();
     library.admit(config.admitted.clone());
     let policy = ask::make_policy(&engine, &config, false).await;
+    let latest = Arc::new(LatestReadings::of(&config, of_data_plane.as_ref()));
     let entities = Entities::new(config.connections_max, of_data_plane);
     let state =
         State::new(policy, entities.map_err(|error| StartError::Table(io::Error::other(error)))?);
@@ -445,6 +450,7 @@ pub async fn start_over(
     engine.send_device_calls(calls);
     let lost = Arc::new(QueueSet::new(config.connections_max));
     engine.tell_lost(Arc::clone(&lost));
+    engine.set_unstored(latest.clone());
     let shared = Arc::new(Shared {
         engine,
         base: config.base,
@@ -459,6 +465,7 @@ pub async fn start_over(
         silent_after: RwLock::default(),
         is_silence_watched: AtomicBool::new(false),
         home_assistant: HomeAssistant::default(),
+        latest,
         state: Mutex::new(state),
         #[cfg(test)]
         locked: std::sync::atomic::AtomicU64::new(0),
@@ -671,6 +678,8 @@ impl RunningDevices {
         }
         drop(state);
         *shared.above.write().unwrap_or_else(PoisonError::into_inner) = config.above.map(Arc::new);
+        // Later readings may be stored here.
+        shared.latest.forget_all();
     }
 
     /// Why Home Assistant's broker is not connected, if it is to be.

@@ -9,9 +9,9 @@ use core::future::Future;
 use core::time::Duration;
 use gatewright_onem2m::audit::Audit;
 use gatewright_onem2m::{
-    Batch, Call, CallId, ClockDoubt, Counters, Cse, DeviceCall, Input, Now, OutboxMessage, Output,
-    ReadError, ReadId, RefusedMessage, RefusedRegistration, Request, Response, Status, Token,
-    Unreachable, Unreadable,
+    Batch, Call, CallId, ClockDoubt, Counters, Cse, DeviceCall, Input, Now, Operation,
+    OutboxMessage, Output, ReadError, ReadId, RefusedMessage, RefusedRegistration, Request,
+    Response, Status, Token, Unreachable, Unreadable,
 };
 use gatewright_store::{BatchWriter, ReadReport, RowReader, WriteReport};
 use std::collections::BTreeMap;
@@ -42,6 +42,16 @@ pub struct Engine {
     quotas: Arc<Quotas>,
     /// Turns of its peers.
     turns: Arc<Turns>,
+    /// Readings that were sent on and are not stored here.
+    unstored: Mutex<Option<Arc<dyn UnstoredReadings>>>,
+}
+
+/// Readings that were sent on to the CSE above without being stored here.
+pub(crate) trait UnstoredReadings: core::fmt::Debug + Send + Sync {
+    /// The creation of the latest one in the container at this address, if it was not given before.
+    ///
+    /// The engine is locked meanwhile.
+    fn take_latest(&self, container: &str) -> Option<Request>;
 }
 
 #[derive(Debug)]
@@ -149,6 +159,7 @@ impl Engine {
             sender: Mutex::new(None),
             quotas,
             turns: Arc::default(),
+            unstored: Mutex::new(None),
         })
     }
 
@@ -197,6 +208,12 @@ impl Engine {
     /// The sender of outgoing requests; `None` once the engine has ended.
     pub(crate) fn sender(&self) -> Option<Arc<Sender>> {
         self.sender.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Sets where readings are that are not stored here: who retrieves a container's latest instance
+    /// has such a reading stored before.
+    pub(crate) fn set_unstored(&self, readings: Arc<dyn UnstoredReadings>) {
+        *self.unstored.lock().unwrap_or_else(PoisonError::into_inner) = Some(readings);
     }
 
     /// Sets the channel for requests to devices.
@@ -279,7 +296,15 @@ impl Engine {
         &self,
         request: Request,
     ) -> impl Future<Output = Option<Response>> + Send + use<> {
-        self.put(|_, token| Input::Request { token, request }).answer()
+        let unstored = Some(&self.unstored).filter(|_| is_for_latest(&request));
+        let unstored = unstored.and_then(|it| it.lock().ok()?.clone());
+        self.put(|inner, token| {
+            if let Some(readings) = unstored {
+                inner.store_latest(&request, &*readings);
+            }
+            Input::Request { token, request }
+        })
+        .answer()
     }
 
     /// Sends a request and each later answer too, as long as the result lives.
@@ -570,7 +595,23 @@ impl Engine {
     }
 }
 
+/// Whether a request may be for the latest instance of a container.
+fn is_for_latest(request: &Request) -> bool {
+    request.operation == Operation::Retrieve && request.to.ends_with("/la")
+}
+
 impl Inner {
+    /// Stores the latest reading of the container that `request` is about, if it is not here yet. The
+    /// answer to `request` waits for the commit.
+    fn store_latest(&mut self, request: &Request, readings: &dyn UnstoredReadings) {
+        let container = self.cse.container_of_latest(request);
+        let Some(creation) = container.and_then(|it| readings.take_latest(&it)) else { return };
+        self.asked += 1;
+        // Nobody waits for the answer.
+        let token = Token(self.asked);
+        self.cse.handle(now(), Input::Own { token, request: creation });
+    }
+
     /// Carries out the CSE's outputs; returns the answer of `mine`.
     fn drain(&mut self, mine: Option<Token>) -> Option<Response> {
         self.drain_for(mine, BatchWriter::push)

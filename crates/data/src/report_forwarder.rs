@@ -27,7 +27,7 @@ use gatewright_stack::{
 };
 use gatewright_tables::{
     DataEntities, EntityTables, TableWriter,
-    records::{Entity, EntityReports, Sender},
+    records::{Entity, EntityReports, LatestReport, Sender},
 };
 use gatewright_wire::coap::{Code, Message, MessageType};
 use std::{
@@ -374,6 +374,7 @@ impl Forwarder {
         let own = plan.identity(report);
         let time = own.map(|own| own.epoch);
         let own = own.filter(|_| time != known.time);
+        let latest = LatestReport::new(report, own.is_some());
         let requests = if is_confirmed { confirmable } else { non };
         let mut drawn = 0;
         let is_planned = writer.convert(plan, (arrival, own), report, |message| {
@@ -398,7 +399,8 @@ impl Forwarder {
             let time = if is_confirmed { None } else { time };
             (known.numbers, known.time) = (numbers, time.or(known.time));
             known.reports += 1;
-            let noted = EntityReports { serial, reports: known.reports, last, received };
+            let reports = known.reports;
+            let noted = EntityReports { serial, reports, last, received, latest };
             // Its place is that of the plan.
             let _noted = table.reports.set(place, &noted);
         }

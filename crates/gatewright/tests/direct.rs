@@ -28,6 +28,9 @@ const WITHIN: Duration = Duration::from_mins(1);
 /// The CSE's address over a cable between the kernels.
 const CSE_HTTP: &str = "10.10.3.2:8080";
 
+/// The address of the gateway's own CSE.
+const GATEWAY_HTTP: &str = "127.0.0.1:8080";
+
 /// A network that is a cable: its first addresses without the last number, and the prefix length.
 #[derive(Clone, Copy)]
 struct Net(&'static str, u8);
@@ -102,7 +105,8 @@ impl World {
              [link.lan]\ndevice = \"g0\"\nmode = \"packet\"\naddresses = [\"{lan_own}\"]\n\
              [link.wan]\ndevice = \"g1\"\nmode = \"packet\"\naddresses = [\"{wan_own}\"]\n\
              [devices]\nlisten = \"127.0.0.1:6024\"\nstack = \"{manager}\"\ndelivery = \"direct\"\n\
-             [cse]\nbase = \"cse-gw\"\nid = \"/gw\"\nadmin = \"CAdmin\"\nhttp = \"127.0.0.1:8080\"\n\
+             [cse]\nbase = \"cse-gw\"\nid = \"/gw\"\nadmin = \"CAdmin\"\nhttp = \"{GATEWAY_HTTP}\"\n\
+             store = \"gateway.db\"\n\
              [cse.registrar]\nurl = \"http://{CSE_HTTP}\"\nid = \"/id-in\"\nbase = \"cse-in\"\n\
              coap = \"{cse_coap}\"\ncoap_content = \"{content}\"\n"
         );
@@ -170,22 +174,27 @@ impl World {
 
     /// A retrieval from the CSE above.
     fn get(&self, path: &str) -> Value {
-        // No request is a repetition of an earlier one.
-        let id = REQUESTS.fetch_add(1, Ordering::Relaxed);
-        let answer = self.south.run(|| {
-            let mut stream = TcpStream::connect(CSE_HTTP).unwrap();
-            let request = format!(
-                "GET {path} HTTP/1.1\r\nHost: {CSE_HTTP}\r\nX-M2M-Origin: CAdmin\r\nX-M2M-RI: {id}\r\n\
-                 X-M2M-RVI: 4\r\nConnection: close\r\n\r\n"
-            );
-            stream.write_all(request.as_bytes()).unwrap();
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).unwrap();
-            answer
-        });
-        let answer = answer.unwrap();
-        let (_, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
-        serde_json::from_str(body).unwrap_or(Value::Null)
+        get(&self.south, CSE_HTTP, path, "CAdmin")
+    }
+
+    /// A retrieval from the gateway's own CSE.
+    fn get_here(&self, path: &str, from: &str) -> Value {
+        get(&self.middle, GATEWAY_HTTP, path, from)
+    }
+
+    /// The gateway has the latest readings of a container of the CSE above, the same as that CSE.
+    fn check_latest_here(&self, container: &str) {
+        let here = container.replacen("cse-in", "cse-gw", 1);
+        let latest = || self.get_here(&format!("/{here}/la"), "CAdmin")["m2m:cin"].clone();
+        let first = latest();
+        let shown = || format!("{container}: {first} {}", self.said("gateway"));
+        assert!(first["rn"].is_string(), "{}", shown());
+        // Every reading is readable, not only the first.
+        assert!(wait_until(WITHIN, || latest()["rn"] != first["rn"]), "{}", shown());
+        let above = || self.get(&format!("/{container}/{}", first["rn"].as_str().unwrap()));
+        // Its message may still be under way.
+        assert!(wait_until(WITHIN, || above()["m2m:cin"]["con"].is_object()), "{}", shown());
+        assert_eq!(above()["m2m:cin"]["con"], first["con"], "{}", shown());
     }
 
     /// Addresses of the containers with readings at the CSE above.
@@ -202,6 +211,26 @@ impl World {
         let count = |at: &String| self.get(&format!("/{at}"))["m2m:cnt"]["cni"].as_u64();
         containers.iter().filter_map(count).sum()
     }
+}
+
+/// A retrieval from a CSE.
+fn get(place: &Namespace, cse: &str, path: &str, from: &str) -> Value {
+    // No request is a repetition of an earlier one.
+    let id = REQUESTS.fetch_add(1, Ordering::Relaxed);
+    let answer = place.run(|| {
+        let mut stream = TcpStream::connect(cse).unwrap();
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: {cse}\r\nX-M2M-Origin: {from}\r\nX-M2M-RI: {id}\r\n\
+             X-M2M-RVI: 4\r\nConnection: close\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    });
+    let answer = answer.unwrap();
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+    serde_json::from_str(body).unwrap_or(Value::Null)
 }
 
 /// JSON and CBOR, on threads and in a process: what arrives is what the control plane would have sent.
@@ -234,6 +263,13 @@ fn readings_arrive() {
             assert_eq!(latest["con"][key], oldest["con"][key], "{latest} {oldest}");
         }
         assert_ne!(latest["rn"], oldest["rn"]);
+        // It is readable here, too, for who may read it; nobody else has it stored.
+        let here = container.replacen("cse-in", "cse-gw", 1);
+        let denied = world.get_here(&format!("/{here}/la"), "CNobody");
+        assert_eq!(denied["m2m:cin"], Value::Null, "{denied}");
+        let stored = world.get_here(&format!("/{here}"), "CAdmin")["m2m:cnt"]["cni"].clone();
+        assert_eq!(stored, 0, "{}", shown());
+        world.check_latest_here(container);
         // A report of an address that is not associated goes nowhere.
         let forged = world.north.run(|| UdpSocket::bind(world.lan.port(2, 0))).unwrap();
         let forged = forged.unwrap();
@@ -293,6 +329,8 @@ fn readings_go_on() {
     let (before, plans) = (world.forwarded("reports"), world.number("devices", "plans"));
     assert!(wait_until(WITHIN, || world.forwarded("reports") >= before + 30));
     assert_eq!((plans, world.number("devices", "plans")), (0, 0), "associations are kept");
+    // It has no session of them, and reads their readings out of the table.
+    world.check_latest_here(&world.containers()[0]);
     // The data plane dies: the next one reads the plans, and goes on with the numbers.
     let (before, refused) = (world.forwarded("created"), world.forwarded("refused"));
     let killed = world.middle.command("kill").args(["-KILL", &data.to_string()]).output().unwrap();

@@ -97,9 +97,13 @@ pub(crate) fn write(cell: &[AtomicU32], values: impl Iterator<Item = u32>) {
     version.store(odd, Ordering::Relaxed);
     // No word is stored before the version is odd.
     fence(Ordering::Release);
-    for (word, value) in words.iter().zip(values) {
-        word.store(value, Ordering::Relaxed);
-    }
+    // Iterated from inside: a chain of values is one loop for each of its parts then.
+    let mut words = words.iter();
+    values.for_each(|value| {
+        if let Some(word) = words.next() {
+            word.store(value, Ordering::Relaxed);
+        }
+    });
     version.store(odd.wrapping_add(1), Ordering::Release);
 }
 

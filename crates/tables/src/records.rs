@@ -5,7 +5,7 @@
 
 mod plan;
 
-pub use plan::{EntityPlan, EntityReports, PLAN_OCTETS_MAX};
+pub use plan::{EntityPlan, EntityReports, LATEST_OCTETS_MAX, LatestReport, PLAN_OCTETS_MAX};
 
 use crate::pack::{Packer, Unpacker};
 use crate::record::Record;

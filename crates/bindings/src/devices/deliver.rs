@@ -69,6 +69,7 @@ impl Shared {
     /// subscription and policies for requests to it. Returns whether they exist or are queued.
     pub(super) async fn register(&self, entity: &Device, requests: Vec<Request>) -> bool {
         let device = entity.system_id();
+        self.latest.forget(entity.address());
         let print = print(&requests);
         if self.lock().announced.get(&device) == Some(&print) {
             return self.create(requests.into_iter().map(here).collect()).await.is_whole;
@@ -131,7 +132,11 @@ impl Shared {
         let way = self.way(device);
         let count = u64::try_from(readings.len()).unwrap_or(u64::MAX);
         if let Some((above, Delivery::Direct)) = &way {
+            let received = u64::try_from(wall().as_micros()).unwrap_or(u64::MAX);
             let arrived = self.send(above, &readings).await;
+            if arrived {
+                self.latest.note(device.address(), received, &readings);
+            }
             counters.direct += if arrived { count } else { 0 };
             return Delivered { is_whole: arrived, taken: None };
         }

@@ -1,7 +1,9 @@
 //! Resolution of target addresses on this CSE.
 
-use super::{Cse, Refusal, not_allowed, not_found};
+use super::access::{Originator, Right};
+use super::{Cse, Refusal, RequestContext, Token, not_allowed, not_found};
 use crate::address::Address;
+use crate::primitive::{Operation, Request};
 use crate::resource_type::ResourceType;
 use crate::tree::Slot;
 
@@ -71,6 +73,20 @@ impl Cse {
             _ => name.to_owned(),
         };
         named.map(path).collect()
+    }
+
+    /// The address of the container whose latest instance `request` retrieves, if its originator
+    /// may retrieve that.
+    pub fn container_of_latest(&self, request: &Request) -> Option<String> {
+        if request.operation != Operation::Retrieve {
+            return None;
+        }
+        let Some(Target::Latest(slot)) = self.resolve_local(&request.to) else { return None };
+        let asker = RequestContext::outside(Token(0), None, request);
+        let from = Originator::of(request, self.own_form(&request.from), &asker);
+        let is_container = self.tree.get(slot)?.resource_type == ResourceType::Container;
+        let is_allowed = is_container && self.allows(&from, Right::Retrieve, slot, None);
+        is_allowed.then(|| self.tree.path(slot))
     }
 
     /// Resolves a path below this CSE.

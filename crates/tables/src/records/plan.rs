@@ -85,25 +85,98 @@ pub struct EntityReports {
     pub last: u64,
     /// When that arrived: microseconds since 1970.
     pub received: u64,
+    /// That report.
+    pub latest: LatestReport,
+}
+
+/// Octets of the longest report that the table keeps: eight objects with flags, time and duration.
+pub const LATEST_OCTETS_MAX: usize = 192;
+const LATEST_WORDS: usize = LATEST_OCTETS_MAX / 4;
+/// Words of the record of reports: six numbers, the length and naming of the latest, its octets.
+const REPORTS_WORDS: usize = HEAD_WORDS + LATEST_WORDS;
+const HEAD_WORDS: usize = 8;
+/// Marks the length of a report that its time names.
+const IS_TIMED: u32 = 1 << 31;
+
+/// The latest report of a device, as it came; empty if it was longer than [`LATEST_OCTETS_MAX`].
+#[derive(Clone, Copy, Eq, PartialEq)]
+pub struct LatestReport {
+    /// Whether its readings are named by the device's time, not by the report's number.
+    pub is_timed: bool,
+    length: u32,
+    octets: [u8; LATEST_OCTETS_MAX],
+}
+
+impl LatestReport {
+    /// The report of these octets.
+    #[inline]
+    pub fn new(report: &[u8], is_timed: bool) -> Self {
+        let mut octets = [0; LATEST_OCTETS_MAX];
+        let length = match octets.get_mut(..report.len()) {
+            Some(place) => {
+                place.copy_from_slice(report);
+                u32::try_from(report.len()).unwrap_or_default()
+            }
+            None => 0,
+        };
+        Self { is_timed, length, octets }
+    }
+
+    /// Its octets; none of a report that was too long.
+    pub fn octets(&self) -> &[u8] {
+        let length = usize::try_from(self.length).unwrap_or(usize::MAX);
+        self.octets.get(..length).unwrap_or_default()
+    }
+}
+
+impl Default for LatestReport {
+    fn default() -> Self {
+        Self::new(&[], false)
+    }
+}
+
+impl fmt::Debug for LatestReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LatestReport({} octets)", self.length)
+    }
 }
 
 impl Record for EntityReports {
-    const NAME: &'static str = "entity-reports/1";
-    type Words = [u32; 7];
+    const NAME: &'static str = "entity-reports/2";
+    type Words = [u32; REPORTS_WORDS];
 
     #[inline]
-    fn to_words(&self) -> [u32; 7] {
-        let Self { serial, reports, last, received } = *self;
-        let packer = Packer::default().word(serial).octets(&reports.to_be_bytes());
-        packer.octets(&last.to_be_bytes()).octets(&received.to_be_bytes()).finish()
+    fn to_words(&self) -> [u32; REPORTS_WORDS] {
+        let Self { serial, reports, last, received, latest } = self;
+        let length = latest.length | if latest.is_timed { IS_TIMED } else { 0 };
+        let head = Packer::<HEAD_WORDS>::default().word(*serial).octets(&reports.to_be_bytes());
+        let head = head.octets(&last.to_be_bytes()).octets(&received.to_be_bytes());
+        let head = head.word(length).finish();
+        let (octets, _) = latest.octets.as_chunks::<4>();
+        let mut words = [0; REPORTS_WORDS];
+        // Two plain loops: this is done for each report.
+        if let Some((first, rest)) = words.split_first_chunk_mut::<HEAD_WORDS>() {
+            *first = head;
+            for (place, word) in rest.iter_mut().zip(octets) {
+                *place = u32::from_be_bytes(*word);
+            }
+        }
+        words
     }
 
     #[inline]
-    fn from_words(words: [u32; 7]) -> Option<Self> {
+    fn from_words(words: [u32; REPORTS_WORDS]) -> Option<Self> {
         let mut words = Unpacker::new(words);
         let serial = words.word()?;
         let mut number = || Some(u64::from_be_bytes(words.octets()?));
-        Some(Self { serial, reports: number()?, last: number()?, received: number()? })
+        let (reports, last, received) = (number()?, number()?, number()?);
+        let length = words.word()?;
+        let (is_timed, length) = (length & IS_TIMED > 0, length & !IS_TIMED);
+        if usize::try_from(length).ok()? > LATEST_OCTETS_MAX {
+            return None;
+        }
+        let latest = LatestReport { is_timed, length, octets: words.octets()? };
+        Some(Self { serial, reports, last, received, latest })
     }
 }
 
@@ -127,8 +200,21 @@ mod tests {
 
     #[test]
     fn reports_survive_their_words() {
-        let reports =
-            EntityReports { serial: 1, reports: u64::MAX, last: 1 << 40, received: 1 << 50 };
-        assert_eq!(EntityReports::from_words(reports.to_words()), Some(reports));
+        for (length, kept) in [(0, 0), (1, 1), (58, 58), (192, 192), (193, 0)] {
+            let octets: Vec<u8> = (1..=255).cycle().take(length).collect();
+            let latest = LatestReport::new(&octets, length % 2 == 0);
+            assert_eq!(latest.octets(), &octets[..kept]);
+            let reports = EntityReports {
+                serial: 1,
+                reports: u64::MAX,
+                last: 1 << 40,
+                received: 1 << 50,
+                latest,
+            };
+            assert_eq!(EntityReports::from_words(reports.to_words()), Some(reports));
+        }
+        let mut words = EntityReports::default().to_words();
+        words[HEAD_WORDS - 1] = 193;
+        assert_eq!(EntityReports::from_words(words), None);
     }
 }

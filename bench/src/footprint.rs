@@ -21,7 +21,7 @@ const EVERY: Duration = Duration::from_micros(100);
 const FIRST_WITHIN: Duration = Duration::from_secs(10);
 /// How long the gateway is left alone, once with and once without being counted.
 const SETTLE: Duration = Duration::from_millis(500);
-const IDLE: Duration = Duration::from_secs(3);
+const IDLE: Duration = Duration::from_secs(10);
 /// Octets of the gateway's slab: 8192 chunks of 2048.
 const SLAB_KIB: f64 = 16.0 * 1024.0;
 

@@ -88,6 +88,14 @@ fn main() -> ExitCode {
     for argument in words {
         match argument.as_str() {
             "--quick" => options.quick = true,
+            "--help" | "-h" => {
+                let known = BENCHMARKS.map(|(name, _)| name).join(" ");
+                println!(
+                    "Usage: bench [NAME]… [--quick]\n\nRuns these benchmarks, or all: {known}.\n--quick \
+                     takes fewer rounds and smaller sizes."
+                );
+                return ExitCode::SUCCESS;
+            }
             name if BENCHMARKS.iter().any(|(known, _)| *known == name) => names.push(argument),
             other => {
                 let known = BENCHMARKS.map(|(name, _)| name).join(" ");

@@ -243,6 +243,20 @@ impl Bench {
         self.promises.push(Promised { key: key.to_owned(), relation, bound, skipped });
     }
 
+    /// As [`Self::promise`], for a size that is measured in full only: in a hurry there are `fewer`.
+    pub fn promise_in_full(
+        &mut self,
+        (key, relation, bound): (&str, Relation, f64),
+        (all, fewer): (&str, &str),
+    ) {
+        if self.options().quick {
+            let why = format!("in a hurry there are {fewer}, not {all}");
+            self.skip(key, relation, bound, &why);
+        } else {
+            self.promise(key, relation, bound);
+        }
+    }
+
     fn figures(&self, loops: Loops) -> BTreeMap<String, Figure> {
         let figure = |(key, samples): (&String, &Samples)| {
             let spread = Spread::of(&samples.rounds)?;

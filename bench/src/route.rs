@@ -323,7 +323,8 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
     measure::<Ipv4Addr>(&mut bench, count, &V4)?;
     measure::<Ipv6Addr>(&mut bench, count, &V6)?;
     curves(&mut bench)?;
-    bench.promise(V4.alone, Relation::AtMost, 50.0);
+    let sizes = ("1,000,000 routes", "100,000");
+    bench.promise_in_full((V4.alone, Relation::AtMost, 50.0), sizes);
     bench.promise(V4.alone_warm, Relation::AtMost, 30.0);
     bench.promise(V6.alone_warm, Relation::AtMost, 30.0);
     bench.promise(V4.vs_peer, Relation::AtMost, 1.0);

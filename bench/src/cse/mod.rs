@@ -25,12 +25,12 @@ const CONNECTIONS: usize = 32;
 /// interpreter, so it is offered few connections too.
 const DURATION: Duration = Duration::from_secs(3);
 const CONNECTIONS_FEW: usize = 4;
-/// How long a CSE is left alone before its memory is read.
-const SETTLE: Duration = Duration::from_millis(500);
+/// How long a CSE is left alone before its memory is read: at the end of its start all pages of the
+/// program are unmapped, and those in use come back.
+const SETTLE: Duration = Duration::from_secs(10);
 
-const PROMISES: [(&str, Relation, f64); 10] = [
+const PROMISES: [(&str, Relation, f64); 9] = [
     ("creates_per_s", Relation::AtLeast, 20_000.0),
-    ("creates_guarded_per_s", Relation::AtLeast, 30_000.0),
     ("retrieves_per_s", Relation::AtLeast, 50_000.0),
     ("create_cpu_ms", Relation::AtMost, 0.03),
     ("idle_rss_mib", Relation::AtMost, 20.0),
@@ -121,6 +121,8 @@ fn measure(bench: &mut Bench, binary: &Path, folder: &Path) -> Result<(), String
     shards::run(bench, binary, folder).map_err(|it| format!("two processes: {it}"))?;
     best(bench, &acme);
     bench.normalise("create_cpu_ms", Yardstick::Core);
+    let guarded = ("creates_guarded_per_s", Relation::AtLeast, 30_000.0);
+    bench.promise_in_full(guarded, ("1,000,000 resources", "100,000"));
     for (key, relation, bound) in PROMISES {
         if acme.is_empty() && key.ends_with("_vs_acmecse") {
             bench.skip(key, relation, bound, "acmecse cannot be installed (Python, PyPI)");

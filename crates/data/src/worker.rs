@@ -15,8 +15,8 @@ use crate::{
 };
 use gatewright_histogram::Sample;
 use gatewright_link::{
-    ClosingDevice, Link, LinkInfo, LinkState, MemoryConfig, OpenError, RemainingChunks, Segments,
-    UnboundLink,
+    ClosingDevice, Link, LinkInfo, LinkState, MemoryConfig, Mode, OpenError, RemainingChunks,
+    Segments, UnboundLink,
 };
 use gatewright_packet::{Batch, LinkAddress, LinkIndex};
 use gatewright_stack::{Drops, Event, Exit, Graph, Reason, Swap, Trace, VirtualLink};
@@ -263,11 +263,12 @@ impl Worker {
             (0..).map(LinkIndex).zip(self.links.iter_mut().zip(told))
         {
             let up = link.state() == LinkState::Up;
-            let LinkInfo { link_address, mtu, .. } = *link.info();
+            let LinkInfo { mode, link_address, mtu, .. } = *link.info();
             let octets = u32::try_from(mtu).unwrap_or(u32::MAX);
             let changed = Event::Device { link: index, link_address, mtu: octets };
-            // As below.
-            if *device != (link_address, mtu) && self.events.send(&changed) {
+            // Of a link that another worker has now, that one tells. As below.
+            let is_here = mode != Mode::NoDevice;
+            if is_here && *device != (link_address, mtu) && self.events.send(&changed) {
                 *device = (link_address, mtu);
             }
             if let Some(group) = &mut self.group {

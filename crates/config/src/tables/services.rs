@@ -158,13 +158,14 @@ pub(super) static DEVICES: Table = Table {
         key(
             "waiting_max",
             Shape::Number(1, WAITING_MAX),
-            "Maximum number of one device's readings that wait for the registrar; beyond, \
-             the device keeps its own.",
+            "Maximum number of one device's readings that wait for the registrar; further \
+             ones are stored here and sent later.",
         ),
         key(
             "waiting_total",
             Shape::Number(1, WAITING_MAX),
-            "Maximum number of all devices' readings that wait for the registrar.",
+            "Maximum number of all devices' readings that wait for the registrar; further \
+             ones are stored here and sent later.",
         ),
         key(
             "views",

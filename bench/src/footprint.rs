@@ -254,7 +254,7 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
          sent every 100 us since before; the gateway asks for the receiver's address itself",
     );
     bench.note(
-        "idle, two links: processor time of 3 s; resident memory by AF_XDP without the slab of \
+        "idle, two links: processor time of 10 s; resident memory by AF_XDP without the slab of \
          16 MiB, which is pinned, and by packet sockets with what is resident of it",
     );
     bench.note(

@@ -18,6 +18,7 @@ use gatewright_xdp::{
     Forwarding, ForwardingError, GROUPS_MAX, Generator, Hop, HopNeighbour, LinkPort, Receiver,
     TableSizes,
 };
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -30,6 +31,8 @@ const CPU: usize = 1;
 const FRAMES: u32 = 3_000_000;
 /// Frames before, so that caches, pages and neighbours are as in the middle of a day.
 const FRAMES_BEFORE: u32 = 200_000;
+/// Windows of one measurement at most.
+const WINDOWS_MAX: u32 = 4;
 /// Destinations that take turns.
 const DESTINATIONS: usize = 1 << 20;
 const ROUTES: usize = 1_000_000;
@@ -49,6 +52,8 @@ struct Hosts {
     /// Sender to gateway, gateway to receiver.
     cables: [Veth; 2],
     receiver: Receiver,
+    /// Windows in which frames were lost, and that were measured again.
+    lossy_windows: Cell<u32>,
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "stands where `map_err` wants it")]
@@ -97,7 +102,8 @@ impl Hosts {
         }
         let index = wan.b.index().map_err(text)?;
         let receiver = far.run(|| Receiver::attach(index)).map_err(text)?.map_err(refused)?;
-        Ok(Self { sender, gateway, cables: [lan, wan], receiver })
+        let lossy_windows = Cell::new(0);
+        Ok(Self { sender, gateway, cables: [lan, wan], receiver, lossy_windows })
     }
 
     /// The gateway's ends of the two cables.
@@ -113,7 +119,8 @@ impl Hosts {
         attached.map_err(|error| format!("cannot attach to the gateway: {error}"))
     }
 
-    /// Frames a second, in millions, that reach the receiver; asserts that all do.
+    /// Frames a second, in millions, that reach the receiver; asserts that all do. A window in which
+    /// the machine loses frames is measured again, and counted.
     fn rate(&self, generator: &Generator, receiver: &Receiver, frames: u32) -> Result<f64, String> {
         let send = |frames| {
             let sent = self.sender.run(|| {
@@ -122,15 +129,20 @@ impl Hosts {
             });
             sent.map_err(text)?
         };
-        send(FRAMES_BEFORE)?;
-        receiver.take();
-        send(frames)?;
-        let received = receiver.take();
-        if received.frames < u64::from(frames) * 99 / 100 {
-            return Err(format!("{} of {frames} frames arrived", received.frames));
+        let mut arrived = 0;
+        for _ in 0..WINDOWS_MAX {
+            send(FRAMES_BEFORE)?;
+            receiver.take();
+            send(frames)?;
+            let received = receiver.take();
+            arrived = received.frames;
+            if arrived >= u64::from(frames) * 99 / 100 {
+                let count = u32::try_from(arrived).unwrap_or(u32::MAX);
+                return Ok(f64::from(count) / received.time.as_secs_f64() / 1e6);
+            }
+            self.lossy_windows.set(self.lossy_windows.get() + 1);
         }
-        let count = u32::try_from(received.frames).unwrap_or(u32::MAX);
-        Ok(f64::from(count) / received.time.as_secs_f64() / 1e6)
+        Err(format!("{arrived} of {frames} frames arrived, in the last of {WINDOWS_MAX} windows"))
     }
 }
 
@@ -390,9 +402,20 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
     v6(&mut bench, &hosts, 1, &V6_1)?;
     v6(&mut bench, &hosts, options.pick(ROUTES_6, ROUTES_6 / 10), &V6_100K)?;
     for (key, bound) in promised {
-        bench.promise(key, Relation::AtLeast, bound);
+        let promised = (key, Relation::AtLeast, bound);
+        if key == V4_1M.vs {
+            bench.promise_in_full(promised, ("1,000,000 routes", "100,000"));
+        } else if key == V6_100K.vs {
+            bench.promise_in_full(promised, ("100,000 routes", "10,000"));
+        } else {
+            bench.promise(key, Relation::AtLeast, bound);
+        }
     }
     bench.note("generator, gateway and receiver share one processor: a rate is the time of all three, the floor that of generator and receiver");
+    if hosts.lossy_windows.get() > 0 {
+        let lost = hosts.lossy_windows.get();
+        bench.note(format!("{lost} windows in which frames were lost were measured again"));
+    }
     bench.note("64 octets, a million destinations by turns, each in one of the routes; a ratio is of rates");
     Ok(bench)
 }

@@ -22,6 +22,7 @@ const READ_MAX: usize = 4_096;
 
 /// Why a request or a handshake with the field `Origin` is refused.
 pub(crate) const OF_A_PAGE: &str = "requests of web pages, with the field Origin, are not answered";
+
 /// Response to a plain HTTP peer when the connection limit is reached (RFC 9110 §15.6.4).
 pub const UNAVAILABLE: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n\
     Content-Length: 0\r\nConnection: close\r\n\r\n";

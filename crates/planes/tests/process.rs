@@ -140,14 +140,16 @@ impl Control {
 
     /// What it says next that begins so, without that.
     fn says(&mut self, beginning: &str) -> Result<String, Failed> {
+        let mut said = Vec::new();
         loop {
             let mut line = String::new();
             if self.output.read_line(&mut line)? == 0 {
-                return Err(format!("it has ended without `{beginning}`").into());
+                return Err(format!("it has ended without `{beginning}`, with {said:?}").into());
             }
             if let Some(rest) = line.trim().strip_prefix(beginning) {
                 return Ok(rest.trim().to_owned());
             }
+            said.push(line.trim().to_owned());
         }
     }
 

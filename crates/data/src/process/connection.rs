@@ -24,7 +24,7 @@ use std::{
     sync::{
         Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
-        mpsc::{SyncSender, sync_channel},
+        mpsc::{RecvTimeoutError, SyncSender, sync_channel},
     },
     time::{Duration, Instant},
 };
@@ -64,8 +64,9 @@ const LOOK_EVERY: u16 = 500;
 /// Maximum time for the rest of a message that has begun.
 const MESSAGE_WITHIN: Duration = Duration::from_secs(5);
 
-/// Maximum time for drivers to forward by other maps: each loads a program.
-const MAPS_TAKEN_WITHIN: Duration = Duration::from_secs(5);
+/// Maximum time for drivers to forward by other maps: each loads a program, which the kernel checks
+/// for seconds where processors are busy.
+const MAPS_TAKEN_WITHIN: Duration = Duration::from_mins(1);
 
 impl Connection {
     pub(super) fn new(now: Now) -> Self {
@@ -126,7 +127,8 @@ impl Connection {
         match told.recv_timeout(MAPS_TAKEN_WITHIN) {
             Ok(taken) if taken.is_empty() => Ok(()),
             Ok(taken) => Err(refused(format!("drivers do not forward by new maps: {taken}"))),
-            Err(_) => Err(DataError::Late),
+            Err(RecvTimeoutError::Timeout) => Err(DataError::Late),
+            Err(RecvTimeoutError::Disconnected) => Err(DataError::Ended),
         }
     }
 
@@ -155,6 +157,8 @@ impl Connection {
                 }
             }
         }
+        // Nobody waits for what does not come any more.
+        *self.maps_taken() = None;
         let mut now = self.now();
         if let Some(mut child) = now.child.take() {
             let _status = child.wait();

@@ -393,7 +393,7 @@ impl DataProcess {
     /// # Errors
     ///
     /// [`DataError::Refused`] names the drivers that forward nothing more; [`DataError::Late`] if
-    /// the process has not answered.
+    /// the process has not answered, [`DataError::Ended`] if it has ended instead.
     pub fn exchange_maps(&self, maps: &Arc<ForwardingMaps>) -> Result<(), DataError> {
         self.port.set_maps(Ok(Arc::clone(maps)));
         self.connection.exchange_maps(maps)

@@ -108,8 +108,20 @@ pub(crate) fn create(mut attributes: MapCreate) -> io::Result<OwnedFd> {
     descriptor(MAP_CREATE, &mut attributes)
 }
 
+/// Attempts to load a program while the kernel gives up checking it.
+const LOAD_ATTEMPTS: u32 = 5;
+
 /// Loads a program; what the attributes point to must outlive the call.
+///
+/// The kernel gives up with `EAGAIN` if a signal or other work comes for the thread while it checks
+/// the program; nothing is wrong with the program then.
 pub(crate) fn load(mut attributes: ProgLoad) -> io::Result<OwnedFd> {
+    for _ in 1..LOAD_ATTEMPTS {
+        match descriptor(PROG_LOAD, &mut attributes) {
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
+            loaded => return loaded,
+        }
+    }
     descriptor(PROG_LOAD, &mut attributes)
 }
 

@@ -139,12 +139,25 @@ pub(crate) fn reopen(
     order: &Reopen,
     prepared: &PreparedDevices,
 ) -> Result<LinkInfo, DataError> {
-    let refused = |reason| DataError::Reopen { name: order.device.name.clone(), reason };
     let prepared = match prepared.take(order.device.device.index()) {
         Some(prepared) => Some(prepared),
         None => prepare_beside(workers, order)?,
     };
     close(workers, order)?;
+    let opened = open_closed(workers, order, prepared);
+    // Whether it was opened, or is closed now: from here on its state is that of what it has.
+    for worker in workers {
+        worker.send(Command::Opened(order.device.device.index()))?;
+    }
+    opened
+}
+
+/// Opens a link that is closed as `order` says, or as it was.
+fn open_closed(
+    workers: &[Hand],
+    order: &Reopen,
+    prepared: Option<Vec<Prepared>>,
+) -> Result<LinkInfo, DataError> {
     let opened = match prepared {
         Some(prepared) => take_all(workers, &order.device, prepared)?,
         None => open_all(workers, &order.device)?,
@@ -162,7 +175,7 @@ pub(crate) fn reopen(
             format!("{new}; and it could not be opened again as it was: {old}: it is closed")
         }
     };
-    Err(refused(reason))
+    Err(DataError::Reopen { name: order.device.name.clone(), reason })
 }
 
 /// Whether `new` can be opened while `old` is open: they are not the same interface or file.

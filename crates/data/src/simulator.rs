@@ -130,3 +130,138 @@ impl Port for Simulator {
         self.front.capture_readers()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        link_counts::LinkCounts,
+        setup::{DeviceSetup, WorkerLink},
+        worker::{Command, NewDevice},
+    };
+    use gatewright_link::{Impairment, LinkState, MemoryConfig};
+    use gatewright_packet::{CHUNK_SIZE, LinkIndex};
+    use gatewright_stack::{Event, NeighbourLimits};
+    use std::sync::mpsc::channel;
+
+    const LINK: LinkIndex = LinkIndex(0);
+    /// Longer than the interval at which workers look at their links.
+    const LOOK: Duration = Duration::from_millis(600);
+
+    fn segment() -> MemoryConfig {
+        MemoryConfig {
+            index: LINK,
+            name: "link0".to_owned(),
+            segment: "segment".to_owned(),
+            impairment: Impairment::default(),
+            seed: 1,
+            mtu: 1500,
+        }
+    }
+
+    fn simulator(host: &mut Host) -> Simulator {
+        let device = DeviceSetup::Segment(segment());
+        let setup = DataSetup {
+            links: vec![WorkerLink { name: "link0".to_owned(), device, queues: None }],
+            workers: 1,
+            spin: Duration::ZERO,
+            frames: 1024,
+            chunk_size: CHUNK_SIZE,
+            cores: Vec::new(),
+            neighbours: NeighbourLimits::DEFAULT,
+            seed: 7,
+        };
+        Simulator::new(&setup, host).unwrap()
+    }
+
+    impl Simulator {
+        /// Makes the worker let go of its device.
+        fn close(&self) {
+            let (answer, closing) = channel();
+            self.front.hands()[0].send(Command::CloseDevice(LINK, answer)).unwrap();
+            self.settle();
+            drop(closing.try_recv().unwrap());
+        }
+
+        /// Gives the worker a device again.
+        fn take(&self) {
+            let hand = &self.front.hands()[0];
+            let counts = LinkCounts::new(&hand.counters, 0, (LINK, "link0")).unwrap();
+            let device = NewDevice::Segment(Box::new(segment()));
+            let (answer, taken) = channel();
+            hand.send(Command::TakeDevice(LINK, Box::new((device, counts)), answer)).unwrap();
+            self.settle();
+            taken.try_recv().unwrap().unwrap();
+        }
+
+        fn settle_opening(&self) {
+            self.front.hands()[0].send(Command::Opened(LINK)).unwrap();
+            self.settle();
+        }
+
+        fn pass(&self, time: Duration) {
+            self.run_until(self.clock.now() + time);
+        }
+
+        fn state(&self) -> LinkState {
+            let number = self.submit(PortRequest::Links).unwrap();
+            match self.answer(number, Duration::ZERO).unwrap() {
+                PortAnswer::Links(links) => links[0].state,
+                other => panic!("{other:?}"),
+            }
+        }
+
+        /// Whether the link went or came back since the last time, as told to the control side.
+        fn told(&mut self) -> Vec<bool> {
+            let next = || self.events.next(Duration::ZERO);
+            let up = |event| match event {
+                Event::Link { link: LINK, up } => Some(up),
+                _ => None,
+            };
+            std::iter::from_fn(next).filter_map(up).collect()
+        }
+    }
+
+    /// The control side would take its routes and neighbours away, and waiting packets with them.
+    #[test]
+    fn a_link_whose_device_is_exchanged_is_not_down() {
+        let mut host = Host::new(10).unwrap();
+        let mut simulator = simulator(&mut host);
+        simulator.pass(LOOK);
+        assert_eq!((simulator.state(), simulator.told()), (LinkState::Up, vec![]));
+        simulator.close();
+        simulator.pass(LOOK);
+        assert_eq!((simulator.state(), simulator.told()), (LinkState::Up, vec![]));
+        assert!(host.tables_mut().downs.is_up(LINK.0));
+        simulator.take();
+        simulator.settle_opening();
+        simulator.pass(LOOK);
+        assert_eq!((simulator.state(), simulator.told()), (LinkState::Up, vec![]));
+    }
+
+    #[test]
+    fn a_link_that_no_device_could_be_opened_for_is_down_at_once() {
+        let mut host = Host::new(10).unwrap();
+        let mut simulator = simulator(&mut host);
+        simulator.close();
+        simulator.settle_opening();
+        assert_eq!((simulator.state(), simulator.told()), (LinkState::Gone, vec![false]));
+        assert!(!host.tables_mut().downs.is_up(LINK.0));
+        // It comes back while it is not being exchanged.
+        simulator.take();
+        simulator.settle_opening();
+        assert_eq!((simulator.state(), simulator.told()), (LinkState::Up, vec![true]));
+    }
+
+    /// Whoever exchanges it may have ended.
+    #[test]
+    fn a_link_whose_exchange_does_not_end_is_down_in_the_end() {
+        let mut host = Host::new(10).unwrap();
+        let mut simulator = simulator(&mut host);
+        simulator.close();
+        for _ in 0..20 {
+            simulator.pass(LOOK);
+        }
+        assert_eq!((simulator.state(), simulator.told()), (LinkState::Gone, vec![false]));
+    }
+}

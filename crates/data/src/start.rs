@@ -41,6 +41,7 @@ use std::{
         Arc,
         mpsc::{Receiver, Sender, SyncSender, channel, sync_channel},
     },
+    time::Duration,
 };
 
 /// Chunks for whole datagrams: reassembled ones, and copies for sockets.
@@ -404,6 +405,7 @@ pub(crate) fn build(order: Order) -> Result<(Worker, Opened), DataError> {
         own,
         tracing: None,
         closed: vec![false; links.len()],
+        opening_until: vec![Duration::ZERO; links.len()],
         group,
         away: if several { away } else { Vec::new() },
         tells: several || in_driver,

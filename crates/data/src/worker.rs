@@ -54,10 +54,12 @@ pub(crate) enum Command {
     /// Begin what waits for the whole gateway to be ready ([`Link::begin`]).
     Begin,
     /// Let go of the device of a link, before it is opened on another; the device is closed by who
-    /// receives it.
+    /// receives it. Until [`Self::Opened`] the link keeps its state.
     CloseDevice(LinkIndex, Sender<ClosingDevice>),
     /// Take a device in the place of a link, with the counters of the link.
     TakeDevice(LinkIndex, Box<(NewDevice, LinkCounts)>, Sender<Result<LinkInfo, OpenError>>),
+    /// The exchange of a link's device is over: its state is that of the device that it has now.
+    Opened(LinkIndex),
     /// Forget neighbours, take newly set ones, and write down the known ones.
     LookAtNeighbours(Option<Forget>, Sender<()>),
     /// Take a link down, or up again.
@@ -122,6 +124,8 @@ pub(crate) struct Worker {
     pub(crate) tracing: Option<Sender<Trace>>,
     /// Links that a command has taken down: they receive and send nothing.
     pub(crate) closed: Vec<bool>,
+    /// Until when each link's device counts as being exchanged; zero if it is not.
+    pub(crate) opening_until: Vec<Duration>,
     /// Chunks of the slab that devices which are being closed may still write into.
     pub(crate) remaining: Vec<RemainingChunks>,
     /// The graph's drops that belong to no layer.
@@ -147,6 +151,10 @@ const LINK_DOWN: Reason = Reason("link-down");
 
 /// Interval at which links are checked: whether they went or came back.
 const LINKS_EVERY: Duration = Duration::from_millis(500);
+
+/// How long a link whose device is being exchanged keeps its state. The kernel opens a device in
+/// milliseconds, or after a second if another process closes it just then.
+const OPENING_MAX: Duration = Duration::from_secs(5);
 
 /// Interval at which the counters of links are shown while the worker does not sleep.
 const COUNTS_EVERY: Duration = Duration::from_millis(1);
@@ -201,7 +209,7 @@ impl Worker {
             self.end_trace(now, false);
         }
         if now >= self.due.links {
-            self.look_at_links();
+            self.look_at_links(now);
             self.neighbours.look(now);
             self.due.links = now + LINKS_EVERY;
         }
@@ -254,14 +262,17 @@ impl Worker {
         self.clock.now()
     }
 
-    /// Reports links that went or came back, and devices that changed.
-    fn look_at_links(&mut self) {
+    /// Reports links that went or came back, and devices that changed. A link whose device is being
+    /// exchanged is not down: its routes, neighbours and waiting packets stay.
+    fn look_at_links(&mut self, now: Duration) {
         // Chunks that the kernel has released go home.
         self.remaining.retain(|chunks| !chunks.are_released());
         let told = self.up.iter_mut().zip(&mut self.devices);
-        for (index, (link, (told, device))) in
-            (0..).map(LinkIndex).zip(self.links.iter_mut().zip(told))
-        {
+        let links = self.links.iter_mut().zip(&self.opening_until).zip(told);
+        for (index, ((link, opening_until), (told, device))) in (0..).map(LinkIndex).zip(links) {
+            if now < *opening_until {
+                continue;
+            }
             let up = link.state() == LinkState::Up;
             let LinkInfo { mode, link_address, mtu, .. } = *link.info();
             let octets = u32::try_from(mtu).unwrap_or(u32::MAX);
@@ -380,22 +391,22 @@ impl Worker {
                 }
             }
             Ok(Command::Links(back)) => {
-                let look = |(link, counts): (&mut Box<dyn Link>, &mut LinkCounts)| {
-                    counts.show(link.counters());
-                    ShareNow { state: link.state(), queues: link.info().queues.clone() }
-                };
-                let links = self.links.iter_mut().zip(&mut self.counts);
-                let _unwanted = back.send(links.map(look).collect());
+                let _unwanted = back.send(self.shares_now(now));
             }
             Ok(Command::Pace(pace)) => self.pace = pace,
             Ok(Command::Begin) => self.links.iter_mut().for_each(|link| link.begin()),
             Ok(Command::CloseDevice(link, back)) => {
                 // Without a link there is nothing to close, and the sender is told so.
                 let _unwanted = self.let_go(link).map(|closing| back.send(closing));
+                self.set_opening(link, now + OPENING_MAX);
             }
             Ok(Command::TakeDevice(link, device, back)) => {
                 let (device, counts) = *device;
                 let _unwanted = back.send(self.take_device(link, device, counts));
+            }
+            Ok(Command::Opened(link)) => {
+                self.set_opening(link, Duration::ZERO);
+                self.due.links = Duration::ZERO;
             }
             Ok(Command::LookAtNeighbours(forget, done)) => {
                 if let Some(forget) = forget {
@@ -414,6 +425,26 @@ impl Worker {
             Err(TryRecvError::Empty | TryRecvError::Disconnected) => return false,
         }
         true
+    }
+
+    /// Shows the counters of all links with those of the kernel; returns the worker's shares of them.
+    #[cold]
+    fn shares_now(&mut self, now: Duration) -> Vec<ShareNow> {
+        let links = self.links.iter_mut().zip(&mut self.counts);
+        (links.zip(&self.opening_until).zip(&self.up))
+            .map(|(((link, counts), opening_until), up)| {
+                counts.show(link.counters());
+                let keeps_state = now < *opening_until && *up;
+                let state = if keeps_state { LinkState::Up } else { link.state() };
+                ShareNow { state, queues: link.info().queues.clone() }
+            })
+            .collect()
+    }
+
+    fn set_opening(&mut self, link: LinkIndex, until: Duration) {
+        if let Some(place) = self.opening_until.get_mut(link.index()) {
+            *place = until;
+        }
     }
 
     /// Lets go of a link's device, which is closed elsewhere.

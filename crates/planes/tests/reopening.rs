@@ -31,6 +31,9 @@ const PASSES: usize = 4;
 /// longer than the device. Where it waits for the device, no further one changes that.
 const ATTEMPTS: usize = 5;
 
+/// How often queues are dealt anew.
+const DEALS: usize = 24;
+
 /// Datagrams that pass before and after.
 const DATAGRAMS: usize = 20;
 
@@ -239,6 +242,25 @@ fn a_refused_device_loses_nothing(backend: Backend, workers: usize) -> Result<()
     Ok(())
 }
 
+/// Queues are dealt anew to two workers and to one by turns, with no datagram on its way. Workers
+/// look at their links meanwhile, and find some of them without a device: routes and neighbours
+/// stay.
+fn queues_dealt_anew_lose_nothing(backend: Backend) -> Result<(), Failed> {
+    let mut world = World::with_workers(backend, 2)?;
+    let mut stream = world.sockets()?;
+    for deal in 0..DEALS {
+        let mut setup = world.setup.clone();
+        setup.links[1].queues = Some(1 + (deal + 1) % 2);
+        world.gateway.exchange(&world.setup, &setup)?;
+        world.setup = setup;
+        for _ in 0..DATAGRAMS {
+            stream.pass()?;
+        }
+        assert!(world.gateway.status()?.links[1].up, "deal {deal}");
+    }
+    Ok(())
+}
+
 fn main() {
     let missing = Needs::new().namespaces().missing();
     let kinds = [("packet_socket", Backend::PacketSocket), ("xdp", Backend::Xdp)];
@@ -258,6 +280,10 @@ fn main() {
             ),
             trial(format!("{name}::a_refused_device_loses_nothing"), Box::new(refused(1))),
             trial(format!("{name}::a_refused_device_of_two_workers"), Box::new(refused(2))),
+            trial(
+                format!("{name}::queues_dealt_anew_lose_nothing"),
+                Box::new(move || queues_dealt_anew_lose_nothing(backend)),
+            ),
         ]
     });
     libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit();

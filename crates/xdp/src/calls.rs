@@ -13,6 +13,7 @@ const MAP_NEXT_KEY: libc::c_int = 4;
 const PROG_LOAD: libc::c_int = 5;
 const PROG_TEST_RUN: libc::c_int = 10;
 const MAP_FREEZE: libc::c_int = 22;
+const OBJECT_INFO: libc::c_int = 15;
 const LINK_CREATE: libc::c_int = 28;
 const LINK_UPDATE: libc::c_int = 29;
 
@@ -103,6 +104,26 @@ struct TestRun {
     _end: u32,
 }
 
+/// The beginning of `union bpf_attr` for `BPF_OBJ_GET_INFO_BY_FD`.
+#[repr(C)]
+#[derive(Default)]
+struct InfoRequest {
+    fd: u32,
+    len: u32,
+    info: u64,
+}
+
+/// The beginning of `struct bpf_prog_info`.
+#[repr(C)]
+#[derive(Default)]
+struct ProgramInfo {
+    kind: u32,
+    id: u32,
+    tag: [u8; 8],
+    jited_len: u32,
+    checked_len: u32,
+}
+
 /// Creates a map.
 pub(crate) fn create(mut attributes: MapCreate) -> io::Result<OwnedFd> {
     descriptor(MAP_CREATE, &mut attributes)
@@ -123,6 +144,20 @@ pub(crate) fn load(mut attributes: ProgLoad) -> io::Result<OwnedFd> {
         }
     }
     descriptor(PROG_LOAD, &mut attributes)
+}
+
+/// Octets of a program's instructions as the kernel's checker has left them.
+pub(crate) fn checked_octets(program: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut info = ProgramInfo::default();
+    let len = u32::try_from(size_of::<ProgramInfo>()).unwrap_or(0);
+    let mut attributes = InfoRequest { fd: number(program), len, info: (&raw mut info) as u64 };
+    command(OBJECT_INFO, &mut attributes)?;
+    // What has no instructions, as of a caller without the right to see them, is not known.
+    if info.checked_len == 0 {
+        Err(io::ErrorKind::PermissionDenied.into())
+    } else {
+        Ok(info.checked_len)
+    }
 }
 
 /// Attaches a program.

@@ -1,6 +1,7 @@
 //! Programs: instructions that the kernel has checked and compiled.
 
 use crate::calls::{self, LinkCreate, ProgLoad};
+use std::borrow::Cow;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -8,6 +9,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 const LOG_OCTETS: u32 = 1 << 18;
 /// Characters of it that an error repeats: the last ones, which say why.
 const LOG_SHOWN: usize = 600;
+
+/// Instructions that the kernel's checker may add to a program bound to an interface. It puts the
+/// code of functions on maps in the place of calls, up to some ten instructions each.
+const ROOM: i16 = 512;
 
 /// One instruction: code, registers (destination in the low half), offset, immediate value
 /// (RFC 9669 §3).
@@ -98,6 +103,12 @@ pub struct LoadError {
     pub log: String,
 }
 
+impl LoadError {
+    fn new(name: &str, source: io::Error) -> Self {
+        Self { name: name.to_owned(), source, log: String::new() }
+    }
+}
+
 impl From<LoadError> for io::Error {
     fn from(error: LoadError) -> Self {
         Self::new(error.source.kind(), error.to_string())
@@ -125,25 +136,40 @@ pub struct TestRun {
 
 impl BpfProgram {
     /// Loads a program. One that calls kernel functions is bound to the interface with index
-    /// `bound_to`, 0 for none.
+    /// `bound_to`, 0 for none. A bound program is loaded [with room](with_room).
     ///
     /// # Errors
     ///
-    /// [`LoadError`] with the end of the kernel's reasons.
+    /// [`LoadError`] with the end of the kernel's reasons, or if a bound program has outgrown its
+    /// memory.
     pub fn load(
         kind: ProgramType,
         name: &str,
         instructions: &[Instruction],
         bound_to: u32,
     ) -> Result<Self, LoadError> {
-        let load = |log: &mut [u8]| {
-            calls::load(attributes(kind, name, instructions, bound_to, log)).map(Self)
+        let instructions = if bound_to == 0 {
+            Cow::Borrowed(instructions)
+        } else {
+            with_room(instructions).into()
         };
-        load(&mut []).map_err(|source| {
+        let load = |log: &mut [u8]| {
+            calls::load(attributes(kind, name, &instructions, bound_to, log)).map(Self)
+        };
+        let has_moved = |program: &Self| Ok(program.instructions()? > instructions.len());
+        let loaded = load(&mut []);
+        if let Ok(program) = &loaded
+            && bound_to != 0
+            && has_moved(program).map_err(|source| LoadError::new(name, source))?
+        {
+            let source = io::Error::other("its room is too small");
+            return Err(LoadError::new(name, source));
+        }
+        loaded.map_err(|source| {
             let mut log = vec![0; usize::try_from(LOG_OCTETS).unwrap_or(0)];
             // Asked a second time, so that a program that is taken pays for no text.
             drop(load(&mut log));
-            LoadError { name: name.to_owned(), source, log: shown(&log) }
+            LoadError { log: shown(&log), ..LoadError::new(name, source) }
         })
     }
 
@@ -162,6 +188,16 @@ impl BpfProgram {
             ..LinkCreate::default()
         })
         .map(AttachedProgram)
+    }
+
+    /// The number of its instructions as the kernel's checker has left them.
+    ///
+    /// # Errors
+    ///
+    /// The system's error.
+    pub fn instructions(&self) -> io::Result<usize> {
+        let octets = calls::checked_octets(self.as_fd())?;
+        Ok(usize::try_from(octets).unwrap_or(usize::MAX) / size_of::<Instruction>())
     }
 
     /// Runs the program `repeat` times on `frame` without an interface (`BPF_PROG_TEST_RUN`);
@@ -223,6 +259,26 @@ impl From<AttachedProgram> for OwnedFd {
     }
 }
 
+/// The program of `instructions`, with unused instructions in front that enlarge its memory in the
+/// kernel.
+///
+/// Linux up to 6.18 at least keeps two references to a program that is bound to an interface, and
+/// follows with one of them only when the program moves to larger memory. The other one is used
+/// when the interface goes before the program, and the kernel crashes. A program moves when its
+/// checker makes it longer than its memory, which is as large as the program was when it was loaded
+/// (`bpf_prog_realloc`). The checker removes what no path reaches before it adds anything. So a
+/// program that is no longer than it was when loaded has never moved.
+pub fn with_room(instructions: &[Instruction]) -> Vec<Instruction> {
+    const SET_ZERO: Instruction = Instruction(0xb7, 0, 0, 0);
+    const JUMP_IF_ZERO: u8 = 0x15;
+    // The checker knows that the jump is always taken, but not from the graph of jumps alone, in
+    // which it allows no instruction without a path to it.
+    let mut all = vec![SET_ZERO, Instruction(JUMP_IF_ZERO, 0, ROOM, 0)];
+    all.extend((0..ROOM).map(|_| SET_ZERO));
+    all.extend(instructions);
+    all
+}
+
 fn attributes(
     kind: ProgramType,
     name: &str,
@@ -257,4 +313,21 @@ fn shown(log: &[u8]) -> String {
     let skipped = text.chars().count().saturating_sub(LOG_SHOWN);
     let end: String = text.chars().skip(skipped).collect();
     if end.is_empty() { end } else { format!(": {end}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_with_room_begins_behind_it() {
+        let program = [Instruction(0xb7, 0, 0, 2), Instruction(0x95, 0, 0, 0)];
+        let all = with_room(&program);
+        let Instruction(code, registers, offset, value) = all[1];
+        assert_eq!((code, registers, value), (0x15, 0, 0), "jump if register 0 is 0");
+        assert_eq!(all[0], Instruction(0xb7, 0, 0, 0));
+        // Offsets are from the instruction behind the jump (RFC 9669 §4.3).
+        assert_eq!(all[2 + usize::try_from(offset).unwrap()..], program);
+        assert_eq!(offset, ROOM);
+    }
 }

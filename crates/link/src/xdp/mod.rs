@@ -498,18 +498,25 @@ fn attach(
     let needs_tags = options.division.is_some() || options.tagged || forwarding.is_some();
     if needs_tags && interface.takes_tags_out() {
         // Without its tag a frame of a VLAN would look as if it were ours.
-        let action = "see the tags of VLANs, which its driver takes out (Linux 6.8 tells them)";
+        let action = "see the tags of VLANs, which its driver takes out (Linux 6.8 tells them, with \
+                      net.core.bpf_jit_harden below 2)";
         return Err(Failed { action, source: io::ErrorKind::Unsupported.into() });
     }
     try_with(Tags::InFrame).map(|attached| (attached, Tags::InFrame))
 }
 
-/// The number of the kernel's function that reports a tag (Linux 6.8).
+/// The kernel's setting for hardening compiled programs; 2 is for those of every user.
+const HARDEN: &str = "/proc/sys/net/core/bpf_jit_harden";
+
+/// The number of the kernel's function that reports a tag (Linux 6.8); none where the kernel hardens
+/// compiled programs: it moves each of them to other memory then, and a program that calls the
+/// function must not move (`with_room` of `gatewright_xdp::program`).
 fn tag_function() -> Option<u32> {
     // The same for as long as the machine runs, and some milliseconds to find.
     static FOUND: OnceLock<Option<u32>> = OnceLock::new();
+    let is_hardened = || std::fs::read(HARDEN).is_ok_and(|level| level.trim_ascii() == b"2");
     let find = || btf::function_id(&std::fs::read(btf::KERNEL).ok()?, bpf::TAG_FUNCTION);
-    *FOUND.get_or_init(find)
+    if is_hardened() { None } else { *FOUND.get_or_init(find) }
 }
 
 /// A descriptor that is readable when one of the sockets is.

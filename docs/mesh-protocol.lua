@@ -60,6 +60,12 @@ f.path_end_target = ProtoField.uint64("gwmesh.path_end.target", "target", base.H
 f.path_end_path = ProtoField.uint32("gwmesh.path_end.path", "path", base.DEC)
 f.path_end_reporter = ProtoField.uint64("gwmesh.path_end.reporter", "reporter", base.HEX)
 f.path_end_reason = ProtoField.uint32("gwmesh.path_end.reason", "reason", base.DEC)
+f.link_back_origin = ProtoField.uint64("gwmesh.link_back.origin", "origin", base.HEX)
+f.link_back_target = ProtoField.uint64("gwmesh.link_back.target", "target", base.HEX)
+f.link_back_path = ProtoField.uint32("gwmesh.link_back.path", "path", base.DEC)
+f.link_back_reporter = ProtoField.uint64("gwmesh.link_back.reporter", "reporter", base.HEX)
+f.link_back_hops = ProtoField.uint32("gwmesh.link_back.hops", "hops", base.DEC)
+f.link_back_position = ProtoField.uint32("gwmesh.link_back.position", "position", base.DEC)
 f.unknown_label = ProtoField.uint32("gwmesh.unknown.label", "label", base.DEC)
 f.liveness_vers = ProtoField.uint32("gwmesh.liveness.vers", "vers", base.DEC)
 f.liveness_diagnostic = ProtoField.uint32("gwmesh.liveness.diagnostic", "diagnostic", base.DEC)
@@ -185,6 +191,16 @@ layouts.path_end = { octets = 32, fields = {
   { field = f.path_end_reason, offset = 224, width = 8 },
 }, parts = {
 } }
+layouts.link_back = { octets = 32, fields = {
+  { field = f.link_back_origin, offset = 0, width = 64 },
+  { field = f.link_back_target, offset = 64, width = 64 },
+  { field = f.link_back_path, offset = 128, width = 32 },
+  { field = f.link_back_reporter, offset = 160, width = 64 },
+  { field = f.link_back_hops, offset = 224, width = 8 },
+  { field = f.link_back_position, offset = 232, width = 8 },
+}, parts = {
+  { name = "record", entry = layouts.node, length = function(at) return (at:bitfield(224, 8) * 8) end },
+} }
 layouts.unknown = { octets = 4, fields = {
   { field = f.unknown_label, offset = 0, width = 20 },
 }, parts = {
@@ -247,6 +263,7 @@ local types = {
   [5] = { layouts.acknowledgement, "PATH ACKNOWLEDGEMENT" },
   [6] = { layouts.path_end, "PATH ERROR" },
   [7] = { layouts.path_end, "PATH TEAR" },
+  [12] = { layouts.link_back, "LINK BACK" },
   [8] = { layouts.unknown, "LABEL UNKNOWN" },
   [9] = { layouts.liveness, "LIVENESS" },
   [10] = { layouts.challenge, "CHALLENGE" },

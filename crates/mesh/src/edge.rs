@@ -473,6 +473,14 @@ pub struct MeshCounters {
     pub labels_unknown: u64,
     /// LABEL UNKNOWNs not sent: too many in a second.
     pub unknown_limited: u64,
+    /// LINK BACKs sent, to origins of paths that this node has ended.
+    pub links_back: u64,
+    /// LINK BACKs after which this node searched, and links of its own that came back.
+    pub links_back_followed: u64,
+    /// LINK BACKs without a lost path of this node, or with one that has been replaced.
+    pub links_back_ignored: u64,
+    /// LINK BACKs not passed on: too many in a second.
+    pub links_back_limited: u64,
     /// Echo requests answered.
     pub echoes: u64,
     /// Echo requests not answered: too many in a second, or no way back.

@@ -59,6 +59,11 @@ impl Reason {
     pub const EXHAUSTED: Self = Self(6);
     /// The path is not used any more.
     pub const UNUSED: Self = Self(7);
+
+    /// Whether the path ended because a link of it does not work, which may come back.
+    pub(crate) const fn is_of_a_link(self) -> bool {
+        matches!(self, Self::LINK_DOWN | Self::SILENT)
+    }
 }
 
 impl fmt::Display for Reason {

@@ -49,6 +49,11 @@ header! {
 }
 
 header! {
+    /// LINK BACK.
+    LinkBackHeader = page "../../docs/mesh-protocol.md", "LINK BACK"
+}
+
+header! {
     /// LABEL UNKNOWN.
     UnknownHeader = page "../../docs/mesh-protocol.md", "LABEL UNKNOWN"
 }

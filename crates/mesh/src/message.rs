@@ -6,10 +6,10 @@ use crate::identity::{NodeId, PathId, Reason};
 use crate::layout::{
     AcknowledgementHeader, AcknowledgementHeaderFields, AliveHeader, AliveHeaderFields,
     BroadcastHeader, BroadcastHeaderFields, ChallengeHeader, ChallengeHeaderFields, CommonHeader,
-    CommonHeaderFields, HopRecord, HopRecordFields, LabelRecord, LabelRecordFields, LivenessHeader,
-    LivenessHeaderFields, NodeRecord, NodeRecordFields, PathEndHeader, PathEndHeaderFields,
-    ReplyHeader, ReplyHeaderFields, RequestHeader, RequestHeaderFields, UnknownHeader,
-    UnknownHeaderFields,
+    CommonHeaderFields, HopRecord, HopRecordFields, LabelRecord, LabelRecordFields, LinkBackHeader,
+    LinkBackHeaderFields, LivenessHeader, LivenessHeaderFields, NodeRecord, NodeRecordFields,
+    PathEndHeader, PathEndHeaderFields, ReplyHeader, ReplyHeaderFields, RequestHeader,
+    RequestHeaderFields, UnknownHeader, UnknownHeaderFields,
 };
 use crate::trust::MessageRole;
 use gatewright_wire::{Truncated, mpls::Label};
@@ -186,6 +186,19 @@ pub struct RouteReply {
     pub record: Vec<NodeId>,
 }
 
+/// LINK BACK.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct LinkBack {
+    /// A path that the reporter has ended because of the link.
+    pub path: PathId,
+    /// The node before the link.
+    pub reporter: NodeId,
+    /// Relays that the message has still to pass.
+    pub position: u8,
+    /// The relays from the path's origin to the reporter.
+    pub record: Vec<NodeId>,
+}
+
 /// A message's content.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
@@ -229,6 +242,8 @@ pub enum Message<'p> {
         /// The fault.
         reason: Reason,
     },
+    /// LINK BACK.
+    LinkBack(LinkBack),
     /// LABEL UNKNOWN.
     LabelUnknown(Label),
     /// LIVENESS.
@@ -260,6 +275,7 @@ const LABEL_UNKNOWN: u8 = 8;
 const LIVENESS: u8 = 9;
 const CHALLENGE: u8 = 10;
 const CHALLENGE_REPLY: u8 = 11;
+const LINK_BACK: u8 = 12;
 
 /// Nodes of a list of them.
 fn nodes(octets: &[u8]) -> impl Iterator<Item = NodeId> {
@@ -279,6 +295,10 @@ impl<'p> Message<'p> {
         }
         if head.profile() != profile.number() {
             return Err(MessageError::Profile(head.profile()));
+        }
+        // The paper's nodes do not know it.
+        if head.kind() == LINK_BACK && profile == Profile::Classic {
+            return Err(MessageError::Type(LINK_BACK));
         }
         let needed = usize::from(head.length());
         let body = rest.get(..needed).ok_or(Truncated { needed, found: rest.len() })?;
@@ -312,6 +332,7 @@ impl<'p> Message<'p> {
                 Self::Acknowledgement { acknowledged: head.acknowledged(), label }
             }
             PATH_ERROR | PATH_TEAR => path_end(kind, body)?,
+            LINK_BACK => Self::LinkBack(link_back(body)?),
             LABEL_UNKNOWN => Self::LabelUnknown(UnknownHeader::split(body)?.0.label()),
             LIVENESS => Self::Liveness(liveness(body)?),
             CHALLENGE => Self::Challenge(ChallengeHeader::split(body)?.0.nonce()),
@@ -376,6 +397,9 @@ impl<'p> Message<'p> {
             &Self::PathEnd { path, reporter, reason } => {
                 (reporter, Self::PathEnd { path, reporter, reason })
             }
+            Self::LinkBack(back) => {
+                (back.reporter, Self::LinkBack(LinkBack { position: 0, ..back.clone() }))
+            }
             _ => return None,
         };
         let mut body = Vec::new();
@@ -416,6 +440,10 @@ impl<'p> Message<'p> {
                 let head = PathEndHeaderFields { origin, target, path: number, reporter, reason };
                 octets.extend(head.emit());
                 if reason == Reason::UNUSED { PATH_TEAR } else { PATH_ERROR }
+            }
+            Self::LinkBack(back) => {
+                write_link_back(back, octets);
+                LINK_BACK
             }
             &Self::LabelUnknown(label) => {
                 octets.extend(UnknownHeaderFields { label }.emit());
@@ -586,6 +614,39 @@ fn path_end(kind: u8, body: &[u8]) -> Result<Message<'_>, MessageError> {
         return Err(MessageError::Malformed);
     }
     Ok(Message::PathEnd { path, reporter: head.reporter(), reason: head.reason() })
+}
+
+fn link_back(body: &[u8]) -> Result<LinkBack, MessageError> {
+    let (head, rest) = LinkBackHeader::split(body)?;
+    let (record, _) = head.record(rest)?;
+    let path = PathId { origin: head.origin(), target: head.target(), number: head.path() };
+    let fits = usize::from(head.hops()) <= HOPS_MAX && head.position() <= head.hops();
+    if !fits || path.origin == path.target {
+        return Err(MessageError::Malformed);
+    }
+    Ok(LinkBack {
+        path,
+        reporter: head.reporter(),
+        position: head.position(),
+        record: nodes(record).collect(),
+    })
+}
+
+fn write_link_back(back: &LinkBack, octets: &mut Vec<u8>) {
+    let PathId { origin, target, number: path } = back.path;
+    let hops = back.record.len().min(HOPS_MAX);
+    let head = LinkBackHeaderFields {
+        origin,
+        target,
+        path,
+        reporter: back.reporter,
+        hops: u8::try_from(hops).unwrap_or(0),
+        position: back.position,
+    };
+    octets.extend(head.emit());
+    for &node in back.record.iter().take(hops) {
+        octets.extend(NodeRecordFields { node }.emit());
+    }
 }
 
 /// RFC 5880 §6.8.6: the checks that need no session.

@@ -10,6 +10,7 @@ mod echo;
 mod ends;
 mod establish;
 mod failure;
+mod recovery;
 mod trust;
 
 use crate::edge::{
@@ -31,6 +32,7 @@ use establish::Unacknowledged;
 use gatewright_packet::{LinkAddress, LinkIndex};
 use gatewright_sim::Random;
 use gatewright_wire::mpls::Label;
+use recovery::Recovery;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Links of a node at the most.
@@ -60,6 +62,7 @@ pub struct MeshNode {
     destinations: BTreeMap<NodeId, Destination>,
     broadcasts: Broadcasts,
     echoes: Echoes,
+    recovery: Recovery,
     /// Interval of LIVENESS in force, and since when.
     liveness: (Duration, Duration),
     sweep_at: Option<Duration>,
@@ -94,6 +97,7 @@ impl MeshNode {
             destinations: BTreeMap::new(),
             broadcasts: Broadcasts::default(),
             echoes: Echoes::default(),
+            recovery: Recovery::default(),
             sweep_at: None,
             outputs: VecDeque::new(),
             counters: MeshCounters::default(),
@@ -158,6 +162,7 @@ impl MeshNode {
             .chain(searches)
             .chain(self.requests.poll_timeout())
             .chain(self.echoes.poll_timeout())
+            .chain(self.recovery.poll_timeout())
             .chain(self.sweep_at)
             .min()
     }
@@ -199,6 +204,7 @@ impl MeshNode {
         self.tick_answers(now);
         self.tick_destinations(now);
         self.tick_echoes(now);
+        self.tick_recovery(now);
         if self.sweep_at.is_some_and(|at| at <= now) {
             self.sweep(now);
         }
@@ -267,6 +273,10 @@ impl MeshNode {
                 self.acknowledge(adjacency, sender.sequence, None);
                 self.path_end(now, adjacency, path, reporter, reason);
             }
+            Message::LinkBack(back) => {
+                self.acknowledge(adjacency, sender.sequence, None);
+                self.link_back(now, adjacency, back);
+            }
             Message::LabelUnknown(label) => self.label_unknown(now, adjacency, label),
             Message::Liveness(packet) => self.liveness(now, adjacency, &packet),
             // They have done their work when they were authenticated.
@@ -299,7 +309,7 @@ impl MeshNode {
         neighbour.address = from;
         if !neighbour.up && !neighbour.is_session_down() {
             neighbour.up = true;
-            self.appeared(adjacency);
+            self.appeared(now, adjacency);
         }
         true
     }
@@ -324,13 +334,14 @@ impl MeshNode {
     fn met(&mut self, now: Duration, adjacency: Adjacency, from: LinkAddress, epoch: u32) {
         let interval = self.settings.alive_interval;
         self.near.all.insert(adjacency, Neighbour::new(now, from, epoch, interval));
-        self.appeared(adjacency);
+        self.appeared(now, adjacency);
     }
 
-    fn appeared(&mut self, adjacency: Adjacency) {
+    fn appeared(&mut self, now: Duration, adjacency: Adjacency) {
         self.output(MeshOutput::LinkState { adjacency, up: true });
         self.output(MeshOutput::Event(MeshEvent::NeighbourUp(adjacency)));
         self.list_changed();
+        self.recovery.neighbour_up(now, adjacency);
     }
 
     /// The next two I'M ALIVE on each link bring the whole list.

@@ -50,6 +50,15 @@ fn another_version_and_another_profile_are_told_apart() {
     assert_eq!(Message::decode(&octets, Profile::Default), Err(MessageError::Type(200)));
 }
 
+#[test]
+fn the_classic_profile_does_not_know_link_back() {
+    let (name, mut octets, _) = samples().pop().unwrap();
+    assert_eq!((name, octets[1]), ("LINK BACK", 12));
+    octets[0] &= 0xf0;
+    assert_eq!(Message::decode(&octets, Profile::Classic), Err(MessageError::Type(12)));
+    assert!(Message::decode(&samples().remove(0).1, Profile::Default).is_ok());
+}
+
 /// A reply whose position is behind its record, or whose label is reserved, would address nobody.
 #[test]
 fn counts_that_contradict_each_other_are_refused() {
@@ -74,7 +83,7 @@ proptest! {
 
     /// What is read from changed octets is written as octets that are read alike.
     #[test]
-    fn what_is_read_is_written_alike(index in 0_usize..11, at in 20_usize..120, value: u8) {
+    fn what_is_read_is_written_alike(index in 0_usize..12, at in 20_usize..120, value: u8) {
         let (_, mut octets, _) = samples().swap_remove(index);
         let at = at % octets.len();
         if at >= 2 {

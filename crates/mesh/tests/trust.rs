@@ -9,7 +9,7 @@
 
 mod segment;
 
-use gatewright_mesh::message::{Message, RouteReply, RouteRequest};
+use gatewright_mesh::message::{LinkBack, Message, RouteReply, RouteRequest};
 use gatewright_mesh::{
     MeshCounters, MeshEvent, MeshInput, MeshKeys, MeshTrust, NodeId, PathClass, PathId, Profile,
     Reason,
@@ -126,6 +126,26 @@ fn a_forged_error_ends_no_path() {
         let unknown = Message::LabelUnknown(Label(100));
         mesh.inject(0, own_address(1), &written(&unknown, id(1), 1, 1_000_001));
         assert_eq!(mesh.counters(0).forged, if survives { 2 } else { 0 });
+    }
+}
+
+/// A LINK BACK that no node has sent is dropped; in an open mesh it says nothing either, as long as no
+/// path was lost at that link.
+#[test]
+fn a_forged_link_back_causes_no_search() {
+    for (trust, forged, ignored) in [(psk("5a"), 100, 0), (MeshTrust::Open, 0, 100)] {
+        let mut mesh = Segment::new(2, &trust);
+        mesh.send(0, 1);
+        let path = mesh.paths.iter().find(|(node, _)| *node == 0).unwrap().1;
+        let searches = mesh.counters(0).searches;
+        let back =
+            Message::LinkBack(LinkBack { path, reporter: id(1), position: 0, record: Vec::new() });
+        for number in 0..100 {
+            mesh.inject(0, own_address(1), &written(&back, id(1), 1, 1_000_000 + number));
+        }
+        let counters = mesh.counters(0);
+        assert_eq!((counters.forged, counters.links_back_ignored), (forged, ignored), "{trust:?}");
+        assert_eq!((counters.searches, counters.links_back_followed), (searches, 0), "{trust:?}");
     }
 }
 

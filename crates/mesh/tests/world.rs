@@ -247,6 +247,109 @@ fn failover_takes_no_longer_than_its_detection() {
     }
 }
 
+/// Paths of node 0 to node 6 that lead over a link.
+fn paths_over(world: &MeshWorld, (a, b): (usize, usize)) -> usize {
+    let node = world.node(0).unwrap();
+    let (own, target) = (world.id(0), world.id(6));
+    let both = [world.id(a), world.id(b)];
+    let paths = node.paths().filter(|path| path.origin == own && path.target == target);
+    paths
+        .filter(|&path| {
+            let relays = node.relays(path).unwrap().iter().copied();
+            let nodes: Vec<_> = [own].into_iter().chain(relays).chain([target]).collect();
+            nodes.windows(2).any(|pair| pair == both)
+        })
+        .count()
+}
+
+/// Packets each 100 ms, so that the destination stays in use.
+fn used_for(world: &mut MeshWorld, time: Duration) {
+    let end = world.now() + time;
+    while world.now() < end {
+        world.ping(0, 6, PathClass::BULK);
+        world.run_for(100 * MS);
+    }
+}
+
+/// A healed link is in a path again within 2 s, near and far, in each trust model.
+#[test]
+fn a_link_that_comes_back_is_used_again_within_two_seconds() {
+    let trusts: [fn(&mut MeshSettings); 3] = [same, with_a_key, with_own_keys];
+    let links = [(0, 1), (1, 6)];
+    let cuts = [LinkCut::Carrier, LinkCut::Silent];
+    for (number, change) in trusts.into_iter().enumerate() {
+        for (link, cut) in links.into_iter().flat_map(|link| cuts.map(|cut| (link, cut))) {
+            let mut world = MeshWorld::new(Topology::three_paths(), Profile::Default, 3, change);
+            world.run_for(5 * SECOND);
+            used_for(&mut world, 3 * SECOND);
+            let index = world.link(link.0, link.1).unwrap();
+            assert!(paths_over(&world, link) > 0, "{link:?}");
+            world.cut(index, cut);
+            // The search that follows the loss does not find it, and the next one is 10 s later.
+            used_for(&mut world, 2 * SECOND);
+            assert_eq!(paths_over(&world, link), 0, "{link:?} {cut:?}");
+            let healed_at = world.now();
+            world.heal(index);
+            while paths_over(&world, link) == 0 && world.now() < healed_at + 20 * SECOND {
+                world.ping(0, 6, PathClass::BULK);
+                world.run_for(10 * MS);
+            }
+            let took = world.now().saturating_sub(healed_at);
+            println!("trust {number} {link:?} {cut:?}: {took:?}");
+            assert!(took >= 500 * MS && took <= 2 * SECOND, "{number} {link:?} {cut:?}: {took:?}");
+            assert_sound(&world, "a link that comes back");
+        }
+    }
+}
+
+/// A link of Figure 6 that goes and comes at an interval for two minutes: searches of the origin, LINK
+/// BACKs, and those that the origin followed.
+fn flapping(interval: Duration, flaps: u32) -> (u64, u64, u64) {
+    let mut world = world(Topology::three_paths(), Profile::Default, 3);
+    world.run_for(5 * SECOND);
+    used_for(&mut world, 3 * SECOND);
+    let link = world.link(1, 6).unwrap();
+    let before = world.sum(|counters| counters.searches);
+    for _ in 0..flaps {
+        world.cut(link, LinkCut::Carrier);
+        used_for(&mut world, interval);
+        world.heal(link);
+        used_for(&mut world, interval);
+    }
+    assert_sound(&world, "a link that flaps");
+    let searches = world.sum(|counters| counters.searches) - before;
+    let followed = world.node(0).unwrap().counters().links_back_followed;
+    (searches, world.sum(|counters| counters.links_back), followed)
+}
+
+/// A link that flaps is reported less and less often, and causes no more floods than the losses
+/// themselves and the searches in the background.
+#[test]
+fn a_link_that_flaps_causes_no_flood() {
+    for (interval, flaps) in [(SECOND, 60), (3 * SECOND, 20), (7 * SECOND, 9)] {
+        let (searches, links_back, followed) = flapping(interval, flaps);
+        println!("{interval:?} x {flaps}: {searches} {links_back} {followed}");
+        assert!(links_back >= 1 && followed >= 1, "{interval:?}: never reported");
+        assert!(links_back <= 10, "{interval:?}: {links_back} reports of {flaps} losses");
+        assert!(searches <= 30, "{interval:?}: {searches} searches in two minutes");
+    }
+}
+
+/// `classic` has no LINK BACK.
+#[test]
+fn classic_reports_no_link() {
+    let mut world = world(Topology::three_paths(), Profile::Classic, 3);
+    world.run_for(5 * SECOND);
+    used_for(&mut world, 3 * SECOND);
+    let link = world.link(1, 6).unwrap();
+    world.cut(link, LinkCut::Carrier);
+    used_for(&mut world, 2 * SECOND);
+    world.heal(link);
+    used_for(&mut world, 5 * SECOND);
+    let counted = world.sum(|counters| counters.links_back + counters.links_back_followed);
+    assert_eq!((counted, world.sum(|counters| counters.malformed)), (0, 0));
+}
+
 /// A relay that restarts has no labels: its neighbours learn it from the first message or packet.
 #[test]
 fn a_restarted_relay_is_repaired() {

@@ -294,7 +294,7 @@ impl MeshNode {
         neighbour.confirmed = true;
         let was_up = core::mem::replace(&mut neighbour.up, true);
         if !was_up {
-            self.appeared(adjacency);
+            self.appeared(now, adjacency);
         }
         if returns {
             // The packet that completes the peer's handshake first.

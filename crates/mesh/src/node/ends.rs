@@ -42,6 +42,18 @@ const IN_USE: Duration = Duration::from_secs(5);
 /// The interval of background searches doubles this often.
 const BACKOFF_MAX: u32 = 3;
 
+/// Lost paths to one destination whose links may come back.
+const LOST_MAX: usize = 8;
+
+/// From a link's return to the search: a random time below this, as other origins search, too.
+const SEEK_JITTER: Duration = Duration::from_millis(100);
+
+/// Between two such searches for one destination; it doubles this often, and is forgotten after a
+/// while without any.
+const SEEK_GAP: Duration = Duration::from_secs(1);
+const SEEK_DOUBLED_MAX: u32 = 5;
+const SEEK_REST: Duration = Duration::from_mins(1);
+
 /// A path must cost less than this share of the present one (in tenths) to replace it.
 const SIGNIFICANT: u32 = 8;
 
@@ -62,6 +74,21 @@ struct Consideration {
     background: bool,
     /// Whether a search that avoids the primary's relays was made.
     avoided: bool,
+}
+
+/// The link at which a path was lost: between two nodes that follow each other on it.
+#[derive(Clone, Copy, Debug)]
+struct LostHop {
+    path: PathId,
+    before: NodeId,
+    beyond: NodeId,
+}
+
+/// The node behind another one on a path.
+fn beyond(path: PathId, relays: &[NodeId], before: NodeId) -> Option<NodeId> {
+    let mut nodes = [path.origin].into_iter().chain(relays.iter().copied()).chain([path.target]);
+    nodes.find(|&node| node == before)?;
+    nodes.next()
 }
 
 /// The paths of one class.
@@ -87,6 +114,10 @@ pub(super) struct Destination {
     backoff: u32,
     used_at: Duration,
     probed_at: Duration,
+    /// Where paths were lost, the latest last.
+    lost: VecDeque<LostHop>,
+    /// The last search for a link that came back, and how often the time to the next one doubles.
+    sought: Option<(Duration, u32)>,
 }
 
 impl Destination {
@@ -104,6 +135,8 @@ impl Destination {
             backoff: 0,
             used_at: now,
             probed_at: now,
+            lost: VecDeque::new(),
+            sought: None,
         }
     }
 
@@ -448,6 +481,63 @@ impl MeshNode {
                 self.search(now, destination, 0);
             }
         }
+    }
+
+    /// Remembers the link at which a path of this origin was lost.
+    pub(super) fn remember_hop(&mut self, path: PathId, reporter: NodeId, relays: &[NodeId]) {
+        let own = self.settings.id;
+        let Some(known) = self.destinations.get_mut(&path.target) else { return };
+        if path.origin != own || !known.paths.contains(&path) {
+            return;
+        }
+        let Some(beyond) = beyond(path, relays, reporter) else { return };
+        if known.lost.len() >= LOST_MAX {
+            known.lost.pop_front();
+        }
+        known.lost.push_back(LostHop { path, before: reporter, beyond });
+    }
+
+    /// The link at which a path was lost works again: searches for paths that use it, unless one does.
+    pub(super) fn seek_again(&mut self, now: Duration, path: PathId, reporter: NodeId) {
+        let jitter = self.random.time_below(SEEK_JITTER);
+        let Some(known) = self.destinations.get_mut(&path.target) else {
+            self.counters.links_back_ignored += 1;
+            return;
+        };
+        let is = |hop: &&LostHop| hop.path == path && hop.before == reporter;
+        let Some(hop) = known.lost.iter().find(is).copied() else {
+            self.counters.links_back_ignored += 1;
+            return;
+        };
+        // What else was lost there says the same.
+        known.lost.retain(|lost| (lost.before, lost.beyond) != (hop.before, hop.beyond));
+        let uses = |&path: &PathId| {
+            let relays = self.segments.get(&path).map(|segment| segment.relays.as_slice());
+            relays.and_then(|relays| beyond(path, relays, hop.before)) == Some(hop.beyond)
+        };
+        if known.paths.iter().any(uses) {
+            self.counters.links_back_ignored += 1;
+            return;
+        }
+        self.counters.links_back_followed += 1;
+        if known.paths.is_empty() {
+            let in_use = now.saturating_sub(known.used_at) < IN_USE;
+            let idle = known.search.is_none() && known.expected_until.is_none();
+            if idle && (in_use || !known.waiting.is_empty()) {
+                self.search(now, path.target, 0);
+            }
+            return;
+        }
+        let (gap, doubled) = match known.sought {
+            Some((last, doubled)) if now.saturating_sub(last) < SEEK_REST => {
+                let gap = SEEK_GAP * 2_u32.pow(doubled);
+                ((last + gap).saturating_sub(now), SEEK_DOUBLED_MAX.min(doubled + 1))
+            }
+            _ => (Duration::ZERO, 0),
+        };
+        let at = self.recovery.seek_at(now).max(now + gap) + jitter;
+        known.sought = Some((at, doubled));
+        known.optimise_at = Some(known.optimise_at.map_or(at, |due| due.min(at)));
     }
 
     /// Takes what is due at all destinations.

@@ -22,10 +22,10 @@ const REPEAT_FIRST: Duration = Duration::from_millis(20);
 /// Repetitions of a message.
 const REPEATS_MAX: u32 = 4;
 
-/// A node's place on the path of a reply.
+/// A node's place on the way back along a record.
 #[derive(Clone, Copy, Debug)]
-enum RecordPlace {
-    /// The reply has arrived.
+pub(super) enum RecordPlace {
+    /// The message has arrived.
     Origin,
     /// It goes on to this neighbour.
     Relay(Adjacency),
@@ -165,7 +165,8 @@ impl MeshNode {
         sequence: u32,
         reply: &RouteReply,
     ) {
-        let Some(place) = self.place(from, reply) else {
+        let ends = (reply.path.origin, reply.path.target);
+        let Some(place) = self.place(from, ends, &reply.record, reply.position) else {
             self.counters.malformed += 1;
             return;
         };
@@ -201,24 +202,30 @@ impl MeshNode {
         }
     }
 
-    /// The node's place in a reply's record; `None` if the reply is not for this node, or did not come
-    /// from the next hop of its record.
-    fn place(&self, from: Adjacency, reply: &RouteReply) -> Option<RecordPlace> {
+    /// The node's place in the record of a message that travels from `sayer` to `origin`; `None` if the
+    /// message is not for this node, or did not come from the next hop of its record.
+    pub(super) fn place(
+        &self,
+        from: Adjacency,
+        (origin, sayer): (NodeId, NodeId),
+        record: &[NodeId],
+        position: u8,
+    ) -> Option<RecordPlace> {
         let own = self.settings.id;
-        let position = usize::from(reply.position);
-        let next = reply.record.get(position).copied().unwrap_or(reply.path.target);
+        let position = usize::from(position);
+        let next = record.get(position).copied().unwrap_or(sayer);
         if next != from.node {
             return None;
         }
         let Some(place) = position.checked_sub(1) else {
-            return (reply.path.origin == own).then_some(RecordPlace::Origin);
+            return (origin == own).then_some(RecordPlace::Origin);
         };
-        if reply.record.get(place) != Some(&own) {
+        if record.get(place) != Some(&own) {
             return None;
         }
         let previous = match place.checked_sub(1) {
-            Some(before) => reply.record.get(before).copied()?,
-            None => reply.path.origin,
+            Some(before) => record.get(before).copied()?,
+            None => origin,
         };
         self.near.best(previous).map(RecordPlace::Relay)
     }

@@ -18,6 +18,7 @@ impl MeshNode {
             self.output(MeshOutput::LinkState { adjacency, up: false });
             self.output(MeshOutput::Event(MeshEvent::NeighbourDown(adjacency, reason)));
             self.list_changed();
+            self.link_lost(now, adjacency);
         }
         self.forget_messages(adjacency);
         let through: Vec<PathId> = (self.segments.iter())
@@ -25,6 +26,9 @@ impl MeshNode {
             .map(|(&path, _)| path)
             .collect();
         for path in through {
+            if reason.is_of_a_link() {
+                self.remember_lost(now, adjacency, path);
+            }
             self.remove_path(now, path, reason, Some(adjacency));
         }
     }
@@ -71,6 +75,9 @@ impl MeshNode {
             self.count_path(now, side.adjacency, false);
         }
         if let Some(destination) = crate::segment::peer(path, self.settings.id) {
+            if reason.is_of_a_link() {
+                self.remember_hop(path, reporter, &segment.relays);
+            }
             self.path_lost(now, destination, path, reason);
         }
     }

@@ -10,7 +10,7 @@ use gatewright_diagram::{
 use std::fmt::Write;
 
 /// The diagrams of the page: heading, short name, and the type of the message if it is one.
-const MESSAGES: [(&str, &str, &[u8]); 16] = [
+const MESSAGES: [(&str, &str, &[u8]); 17] = [
     ("Common header", "head", &[]),
     ("Neighbour", "node", &[]),
     ("Label", "label", &[]),
@@ -21,6 +21,7 @@ const MESSAGES: [(&str, &str, &[u8]); 16] = [
     ("BROADCAST", "broadcast", &[4]),
     ("PATH ACKNOWLEDGEMENT", "acknowledgement", &[5]),
     ("PATH ERROR", "path_end", &[6, 7]),
+    ("LINK BACK", "link_back", &[12]),
     ("LABEL UNKNOWN", "unknown", &[8]),
     ("LIVENESS", "liveness", &[9]),
     ("CHALLENGE", "challenge", &[10, 11]),
@@ -30,12 +31,13 @@ const MESSAGES: [(&str, &str, &[u8]); 16] = [
 ];
 
 /// The entries of each list: the list's layout and name, and the entry's layout.
-const LISTS: [(&str, &str, &str); 5] = [
+const LISTS: [(&str, &str, &str); 6] = [
     ("alive", "neighbour_list", "node"),
     ("alive", "label_list", "label"),
     ("request", "avoided", "node"),
     ("request", "record", "hop"),
     ("reply", "record", "node"),
+    ("link_back", "record", "node"),
 ];
 
 /// The dissector as Lua text.

@@ -1,7 +1,7 @@
 //! One message of each type, with what its fields say.
 
 use gatewright_mesh::message::{
-    Alive, Message, Profile, RecordedHop, RouteReply, RouteRequest, Sender,
+    Alive, LinkBack, Message, Profile, RecordedHop, RouteReply, RouteRequest, Sender,
 };
 use gatewright_mesh::{NodeId, PathId, Reason};
 use gatewright_wire::mpls::Label;
@@ -67,6 +67,12 @@ pub(crate) fn samples() -> Vec<Sample> {
     let acknowledgement = Message::Acknowledgement { acknowledged: 41, label: Some(Label(17)) };
     let error = Message::PathEnd { path: PATH, reporter: NodeId(10), reason: Reason::SILENT };
     let tear = Message::PathEnd { path: PATH, reporter: NodeId(10), reason: Reason::UNUSED };
+    let link_back = Message::LinkBack(LinkBack {
+        path: PATH,
+        reporter: NodeId(12),
+        position: 1,
+        record: vec![NodeId(10), NodeId(11)],
+    });
     let liveness = Message::Liveness(gatewright_mesh::layout::LivenessHeaderFields {
         diagnostic: 1,
         state: 3,
@@ -185,6 +191,18 @@ pub(crate) fn samples() -> Vec<Sample> {
             "CHALLENGE REPLY",
             written(&Message::ChallengeReply(9)),
             vec![("gwmesh.head.kind", "11"), ("gwmesh.challenge.nonce", "9")],
+        ),
+        (
+            "LINK BACK",
+            written(&link_back),
+            vec![
+                ("gwmesh.head.kind", "12"),
+                ("gwmesh.link_back.origin", "0x00000000000000a0"),
+                ("gwmesh.link_back.path", "99"),
+                ("gwmesh.link_back.reporter", "0x000000000000000c"),
+                ("gwmesh.link_back.position", "1"),
+                ("gwmesh.node.node", "0x000000000000000a,0x000000000000000b"),
+            ],
         ),
     ]
 }

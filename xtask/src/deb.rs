@@ -4,6 +4,7 @@
 //! Every file has the time of the last commit and belongs to root, so that the same program gives the
 //! same package. It needs no program beyond those of Debian's `dpkg` and `binutils`.
 
+mod booted;
 mod control;
 pub mod installed;
 

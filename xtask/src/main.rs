@@ -36,7 +36,8 @@ Verbs:
                            its package for Debian, in target/deb
   deb-check [--profile NAME | --program FILE] [--revision N]
                            the same, and judge it by lintian; install, upgrade, remove and purge it
-                           in a clean Debian; installs debootstrap, lintian and skopeo
+                           in a clean Debian, and in one that systemd has booted; installs debootstrap,
+                           lintian, skopeo and systemd-container
   oci [--profile NAME | --program FILE]
                            the same, as a static program, as an image for containers, in target/oci
   router [--profile NAME | --program FILE]

@@ -4,7 +4,7 @@
 //! The clean Debian is made by `debootstrap` once and copied for each run. Its processes have
 //! namespaces of their own for mounts, processes and the network, so nothing of them is left.
 
-use super::{DebPlan, assemble, output, program_of, run};
+use super::{DebPlan, assemble, booted::boots, output, program_of, run};
 use crate::{build::target, oci, packages::Package, setup, summary::Summary};
 use std::{
     fs,
@@ -17,15 +17,18 @@ use std::{
 /// The Debian that the package is for.
 const SUITE: &str = "bookworm";
 
-/// Packages of the clean Debian beside the essential ones: those that ours depends on, and the one of
-/// those that it recommends which the manual's first page uses.
-const INCLUDED: &str = "systemd,passwd,curl";
+/// Packages of the clean Debian beside the essential ones: those that ours depends on, and those that it
+/// recommends which are used there.
+const INCLUDED: &str = "systemd,passwd,curl,iproute2";
+
+/// Programs that a clean Debian has which is complete.
+const COMPLETE: [&str; 2] = ["usr/bin/curl", "usr/bin/ip"];
 
 /// What runs there.
 const SCRIPT: &str = include_str!("installed.sh");
 
 /// What has to be installed here.
-const PACKAGES: [Package<'_>; 3] = [
+const PACKAGES: [Package<'_>; 4] = [
     Package {
         name: "skopeo",
         programs: Vec::new(),
@@ -39,6 +42,13 @@ const PACKAGES: [Package<'_>; 3] = [
         service: None,
         demo: false,
         reason: "a clean Debian to install the package in",
+    },
+    Package {
+        name: "systemd-container",
+        programs: Vec::new(),
+        service: None,
+        demo: false,
+        reason: "boots it",
     },
     Package {
         name: "lintian",
@@ -120,7 +130,7 @@ fn lintian(package: &Path, summary: &mut Summary) -> io::Result<bool> {
     }
 }
 
-/// Runs [`SCRIPT`] in a copy of a clean Debian.
+/// Runs [`SCRIPT`] in a copy of a clean Debian, and another that is booted.
 fn installs(first: &Path, second: &Path, summary: &mut Summary) -> io::Result<bool> {
     let Some(base) = clean_debian()? else {
         let needs = "needs root, debootstrap and a mirror of Debian";
@@ -146,15 +156,16 @@ fn installs(first: &Path, second: &Path, summary: &mut Summary) -> io::Result<bo
     }
     let passed = child.wait()?.success();
     remove(&copy)?;
-    Ok(passed)
+    Ok(passed & boots(&base, [first, second], summary)?)
 }
 
 /// A clean Debian, made once; `None` where none can be made.
 fn clean_debian() -> io::Result<Option<PathBuf>> {
     let base = target().join("deb/debian");
-    if base.join("usr/bin/curl").exists() {
+    if COMPLETE.iter().all(|program| base.join(program).exists()) {
         return Ok(Some(base));
     }
+    remove(&base)?;
     let part = target().join("deb/debian.part");
     remove(&part)?;
     println!("== deb-check: making a clean Debian by debootstrap");
@@ -170,7 +181,7 @@ fn clean_debian() -> io::Result<Option<PathBuf>> {
     Ok(Some(base))
 }
 
-fn remove(folder: &Path) -> io::Result<()> {
+pub(super) fn remove(folder: &Path) -> io::Result<()> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => Ok(()),

@@ -36,13 +36,15 @@ struct Kind {
     workers: usize,
 }
 
-/// Two hosts on two subnets, and between them a kernel with addresses and our gateway beside it.
+/// Two hosts, and between them a kernel with addresses and our gateway beside it: one cable to the
+/// north, two to the south.
 struct World {
     gateway: Option<Planes>,
     north: Namespace,
     middle: Namespace,
     south: Namespace,
     links: [Veth; 2],
+    second: Veth,
 }
 
 impl World {
@@ -58,7 +60,11 @@ impl World {
         }
         let lan = Veth::pair(&north, "n0", &middle, "g0")?;
         let wan = Veth::pair(&middle, "g1", &south, "s0")?;
+        let second = Veth::pair(&middle, "g2", &south, "s2")?;
+        south.sysctl("net.ipv6.conf.all.keep_addr_on_down", "1")?;
         for (end, addresses) in [
+            (&second.a, ["10.10.3.1/24", "fd00:3::1/64"]),
+            (&second.b, ["10.10.3.2/24", "fd00:3::2/64"]),
             (&lan.a, ["10.10.1.2/24", "fd00:1::2/64"]),
             (&lan.b, ["10.10.1.1/24", "fd00:1::1/64"]),
             (&wan.a, ["10.10.2.1/24", "fd00:2::1/64"]),
@@ -70,6 +76,7 @@ impl World {
         }
         lan.up()?;
         wan.up()?;
+        second.up()?;
         for (host, via4, via6) in [(&north, MIDDLE, MIDDLE6), (&south, "10.10.2.1", "fd00:2::1")] {
             host.add_route("default", via4)?;
             host.add_route("default", via6)?;
@@ -83,9 +90,11 @@ impl World {
             setup.workers = workers;
             setup.link("lan", "g0").backend(backend).shared();
             setup.link("wan", "g1").backend(backend).shared();
+            setup.link("second", "g2").backend(backend).shared();
             Planes::open(&setup)
         })??;
-        let world = Self { gateway: Some(gateway), north, middle, south, links: [lan, wan] };
+        let world =
+            Self { gateway: Some(gateway), north, middle, south, links: [lan, wan], second };
         let there = || [SOUTH, SOUTH6].iter().all(|to| world.ping(&["-c1", "-W1", to]));
         if !wait_until(PATIENCE, there) {
             return Err(world.said().into());
@@ -267,6 +276,47 @@ fn changes_of_the_kernel_are_followed(kind: Kind) -> Result<(), Failed> {
     Ok(())
 }
 
+/// Of two next hops in a kernel's route the first is used, and the second while the first one's
+/// cable is cut at its far end.
+fn a_next_hop_without_a_carrier_is_left_out(kind: Kind) -> Result<(), Failed> {
+    let world = World::usual(kind)?;
+    let (middle, south) = (&world.middle, &world.south);
+    south.ip(&["link", "set", "lo", "up"])?;
+    south.ip(&["address", "add", "10.30.0.1/32", "dev", "lo"])?;
+    south.ip(&["-6", "address", "add", "fd00:30::1/128", "dev", "lo", "nodad"])?;
+    for (to, [first, second]) in
+        [("10.30.0.0/16", ["10.10.3.2", SOUTH]), ("fd00:30::/32", ["fd00:3::2", SOUTH6])]
+    {
+        let hops = ["nexthop", "via", first, "nexthop", "via", second];
+        middle.ip(&[&["route", "add", to][..], &hops].concat())?;
+    }
+    let passes = |to: &str| world.ping(&["-c1", "-W0.3", to]);
+    let sent = |link: usize| -> u64 {
+        let counters = world.status().links.into_iter().nth(link).map(|link| link.counters);
+        let sent = counters.into_iter().flatten().filter(|(name, _)| *name == "sent");
+        sent.map(|(_, count)| count).sum()
+    };
+    for (what, used, up) in
+        [("both are there", 2, true), ("the first is cut", 1, false), ("it is back", 2, true)]
+    {
+        if up {
+            world.second.b.up()?;
+        } else {
+            world.second.b.down()?;
+        }
+        for to in ["10.30.0.1", "fd00:30::1"] {
+            let by_it = || {
+                let before = sent(used);
+                passes(to) && sent(used) > before
+            };
+            if !wait_until(PATIENCE, by_it) {
+                return Err(format!("{what}, {to}: {}", world.said()).into());
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Devices whose MTU is raised, and whose address is changed, in the kernel: large packets and those
 /// to the new address are forwarded, by us alone.
 fn changed_devices_are_followed(kind: Kind) -> Result<(), Failed> {
@@ -279,7 +329,8 @@ fn changed_devices_are_followed(kind: Kind) -> Result<(), Failed> {
         }
     };
     let World { north, middle, south, .. } = &world;
-    for (host, device) in [(north, "n0"), (middle, "g0"), (middle, "g1"), (south, "s0")] {
+    let devices = [("n0", north), ("g0", middle), ("g1", middle), ("g2", middle), ("s0", south)];
+    for (device, host) in devices {
         host.ip(&["link", "set", device, "mtu", "1700"])?;
     }
     // Too early a packet would be answered by the old MTU, which its sender keeps for minutes.
@@ -391,10 +442,11 @@ fn main() {
         // Beside a packet socket a program at the kernel's ingress drops what is ours (tcx).
         if backend == Backend::PacketSocket { needs.linux(6, 6) } else { needs }.missing()
     };
-    let checks: [(&str, Check); 6] = [
+    let checks: [(&str, Check); 7] = [
         ("hosts_reach_each_other_and_the_kernel", hosts_reach_each_other_and_the_kernel),
         ("no_packet_is_forwarded_by_both", no_packet_is_forwarded_by_both),
         ("changes_of_the_kernel_are_followed", changes_of_the_kernel_are_followed),
+        ("a_next_hop_without_a_carrier_is_left_out", a_next_hop_without_a_carrier_is_left_out),
         ("changed_devices_are_followed", changed_devices_are_followed),
         ("lost_news_is_made_good", lost_news_is_made_good),
         ("the_kernel_goes_on_when_the_gateway_ends", the_kernel_goes_on_when_the_gateway_ends),
@@ -404,7 +456,7 @@ fn main() {
     let kinds = [
         ("packet_socket", Backend::PacketSocket, 1, all),
         ("xdp", Backend::Xdp, 1, all),
-        ("xdp_two_workers", Backend::Xdp, 2, 4),
+        ("xdp_two_workers", Backend::Xdp, 2, 5),
     ];
     let trials = kinds.into_iter().flat_map(|(name, backend, workers, some)| {
         let kind = Kind { backend, workers };

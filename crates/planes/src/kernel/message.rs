@@ -69,6 +69,8 @@ pub(super) struct KernelLink {
     pub(super) link_address: LinkAddress,
     /// It is administratively up.
     pub(super) up: bool,
+    /// It is up and its device has a carrier.
+    pub(super) carries: bool,
 }
 
 /// An address of the kernel.
@@ -229,7 +231,9 @@ const fn unspecified(family: u8) -> Option<IpAddr> {
 
 /// `struct ifinfomsg` and its attributes.
 fn link(body: &[u8]) -> Option<KernelLink> {
+    // IFF_UP, IFF_LOWER_UP.
     const UP: u32 = 1;
+    const LOWER_UP: u32 = 1 << 16;
     const ADDRESS: u16 = 1;
     const NAME: u16 = 3;
     const MTU: u16 = 4;
@@ -239,12 +243,14 @@ fn link(body: &[u8]) -> Option<KernelLink> {
     if family == BRIDGE {
         return None;
     }
+    let flags = u32::from_ne_bytes([f1, f2, f3, f4]);
     let mut link = KernelLink {
         index: u32::from_ne_bytes([i1, i2, i3, i4]),
         name: String::new(),
         mtu: 0,
         link_address: LinkAddress::NONE,
-        up: u32::from_ne_bytes([f1, f2, f3, f4]) & UP != 0,
+        up: flags & UP != 0,
+        carries: flags & UP != 0 && flags & LOWER_UP != 0,
     };
     for (kind, value) in Attributes(attributes) {
         match kind {

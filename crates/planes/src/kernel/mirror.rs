@@ -144,6 +144,9 @@ impl Mirror {
                 self.doubtful |=
                     before.is_none_or(|old| (old.up, &old.name) != (link.up, &link.name));
                 self.links_changed = true;
+                if before.is_some_and(|old| old.carries != link.carries) {
+                    self.change_shared_flows(link.index);
+                }
                 self.links.insert(link.index, link);
             }
             KernelMessage::LinkGone(index) => {
@@ -165,6 +168,15 @@ impl Mirror {
             KernelMessage::Neighbour(neighbour) => self.neighbour(neighbour),
             KernelMessage::Done | KernelMessage::Refused(_) | KernelMessage::Other => {}
         }
+    }
+
+    /// Records that next hops over a link of the kernel may be in use now that were not, or no more.
+    fn change_shared_flows(&mut self, link: u32) {
+        let is_one_of_several = |route: &KernelRoute| {
+            route.hops.len() > 1 && route.hops.iter().any(|hop| hop.link == link)
+        };
+        let changed = self.routes.iter().filter(|(_, known)| known.iter().any(is_one_of_several));
+        self.changed.extend(changed.map(|(to, _)| *to));
     }
 
     fn forget_address(&mut self, gone: KernelAddress) {
@@ -264,10 +276,12 @@ impl Mirror {
                 // One hop of several that is not ours makes the choice the kernel's.
                 let all: Option<Vec<Route>> =
                     route.hops.iter().map(|hop| self.hop(route.to, *hop)).collect();
-                match all.as_deref() {
-                    Some([first, ..]) => Way { route: *first, ours: true },
-                    _ => kernels(Route::Blackhole),
-                }
+                let all = all.unwrap_or_default();
+                let carries =
+                    |hop: &Hop| self.links.get(&hop.link).is_some_and(|link| link.carries);
+                let usable = route.hops.iter().position(carries).unwrap_or(0);
+                let ours = |route: &Route| Way { route: *route, ours: true };
+                all.get(usable).map_or(kernels(Route::Blackhole), ours)
             }
         }
     }
@@ -352,8 +366,12 @@ mod tests {
     const OTHER: u32 = 9;
 
     fn link(index: u32, name: &str) -> KernelMessage {
+        carrying(index, name, true)
+    }
+
+    fn carrying(index: u32, name: &str, carries: bool) -> KernelMessage {
         let (name, mtu, link_address, up) = (name.to_owned(), 1500, LinkAddress::NONE, true);
-        KernelMessage::Link(KernelLink { index, name, mtu, link_address, up })
+        KernelMessage::Link(KernelLink { index, name, mtu, link_address, up, carries })
     }
 
     fn mirror(routes_max: u32) -> Mirror {
@@ -434,6 +452,32 @@ mod tests {
     }
 
     #[test]
+    fn of_several_next_hops_the_first_with_a_carrier_is_used() {
+        let mut mirror = mirror(100);
+        let both = KernelRoute { hops: [by(LAN, 0).hops, by(WAN, 0).hops].concat(), ..by(LAN, 5) };
+        let other = Destination { len: 25, ..to() };
+        let only_lan = KernelRoute { to: other, ..by(LAN, 5) };
+        let routes = [both, only_lan].map(|route| KernelMessage::Route(route, false));
+        mirror.hear(routes.to_vec());
+        assert_eq!(mirror.changed_ways().len(), 2);
+        let ours = |link| Some(Way { route: via(link), ours: true });
+        let steps = [
+            ("the first has none", carrying(LAN, "eth1", false), ours(1)),
+            ("none has one", carrying(WAN, "eth0", false), ours(0)),
+            ("the second has one again", carrying(WAN, "eth0", true), ours(1)),
+            ("both have one again", carrying(LAN, "eth1", true), ours(0)),
+        ];
+        for (name, message, expected) in steps {
+            mirror.hear(vec![message]);
+            // A route without a choice stays as it is.
+            assert_eq!(mirror.changed_ways(), [(to(), expected)], "{name}");
+            assert!(!mirror.is_doubtful(), "{name}");
+        }
+        mirror.hear(vec![carrying(OTHER, "wg0", false), carrying(LAN, "eth1", true)]);
+        assert_eq!(mirror.changed_ways(), []);
+    }
+
+    #[test]
     fn a_route_takes_the_place_of_one_alike() {
         let mut mirror = mirror(100);
         mirror.hear(vec![
@@ -459,6 +503,7 @@ mod tests {
             mtu: 1500,
             link_address: LinkAddress::NONE,
             up: false,
+            carries: false,
         };
         for (name, message) in [
             ("another beside one alike", KernelMessage::Route(by(WAN, 5), false)),

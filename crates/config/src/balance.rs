@@ -33,6 +33,8 @@ pub struct Balance {
     pub policy: PathPolicy,
     /// Maximum number of flows at once.
     pub flows_max: usize,
+    /// Maximum number of flows of one client; `None` for no such bound.
+    pub flows_per_client: Option<u32>,
     /// The relays.
     pub relays: Vec<BalancedRelay>,
 }
@@ -52,6 +54,10 @@ pub struct BalancedRelay {
     pub spread_pct: u32,
     /// Hops to it, for `min-hop`.
     pub hops: u8,
+    /// Whether the times to its answers change its service time.
+    pub is_live: bool,
+    /// The round trip to it without its own work, where that is known.
+    pub path: Option<Duration>,
 }
 
 /// The target of a proxy's connections.
@@ -90,7 +96,9 @@ pub(crate) fn balance(name: Located<String>, table: View<'_>) -> Option<Balance>
     };
     let relays: Vec<_> = table.tables("relay").into_iter().filter_map(relay).collect();
     let flows_max = table.number("flows_max").unwrap_or(FLOWS);
-    (!relays.is_empty()).then_some(Balance { name, policy, flows_max, relays })
+    let flows_per_client = table.number("flows_per_client");
+    let balance = Balance { name, policy, flows_max, flows_per_client, relays };
+    (!balance.relays.is_empty()).then_some(balance)
 }
 
 fn relay(table: View<'_>) -> Option<BalancedRelay> {
@@ -103,6 +111,8 @@ fn relay(table: View<'_>) -> Option<BalancedRelay> {
         variation_pct: table.number("variation_pct").unwrap_or(100),
         spread_pct: table.number("spread_pct").unwrap_or(100),
         hops: table.number("hops").unwrap_or(1),
+        is_live: table.text("model").is_some_and(|model| model.value == "live"),
+        path: table.number("path_us").map(Duration::from_micros),
     })
 }
 

@@ -224,6 +224,10 @@ codes! {
     relays twice. TCP proxies may share one. A route's flows are admitted by one worker: several \
     data cores would share the balance, too."
 
+    LIVE_NEXT_HOP 159 "a next hop's model cannot be live"
+    "A live model is corrected by the times to a relay's answers. A route carries packets in one \
+    direction, and sees no answers. TCP proxies and UDP gateways do."
+
     WIDE_OPEN 160 "reachable from other machines"
     "Metrics and device ports have no password. Bound to an address that is not loopback, everyone \
     who reaches the machine reaches them. That is a warning: it may be what you want."

@@ -74,7 +74,7 @@ impl NextHopBalance {
             self.admission.end(&place.flow, now);
             self.flows.remove(&flow);
         }
-        let (admitted, to) = self.admission.admit(now, until)?;
+        let (admitted, to) = self.admission.admit(flow.source(), now, until)?;
         let next_hop = to.ip();
         self.flows.insert(flow, FlowPlace { flow: admitted, next_hop, until });
         Some(next_hop)
@@ -151,10 +151,13 @@ mod tests {
                 address: SocketAddr::new(hop.into(), 0),
                 model,
                 hops: 1,
+                is_live: false,
+                path: None,
             };
             let policy = PathPolicy::LeastLoad;
             let relays = HOPS.map(relay).to_vec();
-            let balance = FlowBalance { policy, kind: KIND, flows_max: 1000, relays };
+            let balance =
+                FlowBalance { policy, kind: KIND, flows_max: 1000, flows_per_client: None, relays };
             let to = Subnet { address: [198, 51, 100, 0].into(), bits: 24 };
             let counters: Vec<_> =
                 (0..balance_items(HOPS.len())).map(|_| Counter::default()).collect();

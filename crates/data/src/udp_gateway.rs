@@ -215,6 +215,8 @@ struct Client {
     /// Its place at that relay, if that is one of a balance. It ends with the client's silence; the
     /// client asks for another one when it sends again.
     flow: Option<ClientFlow>,
+    /// When the first of its datagrams since the last answer was sent, and the octets of all of these.
+    awaits: Option<(Duration, u32)>,
     /// Our address to which it sends, the source of its answers.
     asked: IpAddr,
     seen: Duration,
@@ -337,6 +339,9 @@ impl Relay {
         client.seen = sockets.now();
         if let (Some(admission), Some(flow)) = (&mut self.admission, &client.flow) {
             admission.sent(flow, client.seen);
+            let octets = u32::try_from(datagram.octets().len()).unwrap_or(u32::MAX);
+            let (_, sum) = client.awaits.get_or_insert((client.seen, 0));
+            *sum = sum.saturating_add(octets);
         }
         if client.trust == Trust::Answered {
             client.trust = Trust::Confirmed;
@@ -387,6 +392,10 @@ impl Relay {
         }
         if let (Some(admission), Some(flow)) = (&mut self.admission, &client.flow) {
             admission.answered(flow);
+            if let Some((since, octets)) = client.awaits.take() {
+                let now = sockets.now();
+                admission.measured(flow, now, (now.saturating_sub(since), octets));
+            }
         }
         let (asked, address) = (client.asked, client.address);
         match sockets.forward_from(LISTENER, asked, datagram, address) {
@@ -457,8 +466,9 @@ impl Relay {
         }
         end_silent(&mut self.clients, admission, now);
         let client = self.clients.get_mut(place)?;
-        let (flow, server) = admission.admit(now, now.saturating_add(UNCONFIRMED_FOR))?;
-        (client.flow, client.server) = (Some(flow), server);
+        let until = now.saturating_add(UNCONFIRMED_FOR);
+        let (flow, server) = admission.admit(client.address.ip(), now, until)?;
+        (client.flow, client.server, client.awaits) = (Some(flow), server, None);
         Some(place)
     }
 
@@ -495,7 +505,8 @@ impl Relay {
         let (flow, server) = match (&mut self.admission, &self.setup.target) {
             (Some(admission), _) => {
                 end_silent(&mut self.clients, admission, seen);
-                let (flow, relay) = admission.admit(seen, seen.saturating_add(UNCONFIRMED_FOR))?;
+                let until = seen.saturating_add(UNCONFIRMED_FOR);
+                let (flow, relay) = admission.admit(address.ip(), seen, until)?;
                 (Some(flow), relay)
             }
             (None, UdpTarget::Server(server)) => (None, *server),
@@ -508,8 +519,8 @@ impl Relay {
             }
             Series::Plain | Series::Split => None,
         };
-        let (trust, origin) = (Trust::Unanswered, Origin::default());
-        let client = Client { address, server, flow, asked, seen, trust, merger, origin };
+        let (trust, origin, awaits) = (Trust::Unanswered, Origin::default(), None);
+        let client = Client { address, server, flow, awaits, asked, seen, trust, merger, origin };
         match self.clients.get_mut(place) {
             None => self.clients.push(client),
             Some(old) => {

@@ -55,6 +55,12 @@ pub enum FlowRefusal {
         /// Its room.
         limit: usize,
     },
+    /// The client has as many flows as one client may have.
+    #[error("its client has {limit} flows, and one client may have no more")]
+    Client {
+        /// The most of one client.
+        limit: u32,
+    },
     /// A node could not keep up.
     #[error("node {node} would be busy for {load_pct:.0} % of the time")]
     Overload {
@@ -85,13 +91,26 @@ pub enum FlowRefusal {
 
 impl FlowRefusal {
     /// The kinds of reasons, in the order of the variants.
-    pub const NAMES: [&str; 5] = ["no-path", "full", "overload", "late", "disturbs"];
+    pub const NAMES: [&str; 6] = ["no-path", "full", "client", "overload", "late", "disturbs"];
+
+    /// Its place in [`NAMES`](Self::NAMES).
+    pub const fn place(&self) -> usize {
+        match self {
+            Self::NoPath => 0,
+            Self::Full { .. } => 1,
+            Self::Client { .. } => 2,
+            Self::Overload { .. } => 3,
+            Self::Late { .. } => 4,
+            Self::Disturbs { .. } => 5,
+        }
+    }
 
     /// The kind of reason, without its numbers.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::NoPath => "no-path",
             Self::Full { .. } => "full",
+            Self::Client { .. } => "client",
             Self::Overload { .. } => "overload",
             Self::Late { .. } => "late",
             Self::Disturbs { .. } => "disturbs",
@@ -113,6 +132,8 @@ pub struct PlacedFlow {
 #[derive(Clone, Debug)]
 struct LoadedNode {
     model: NodeModel,
+    /// By how much its service takes longer than at first.
+    factor: f64,
     load: NodeLoad,
     flows: BTreeSet<FlowId>,
 }
@@ -129,7 +150,10 @@ pub struct FlowAdmission {
 impl FlowAdmission {
     /// Nodes without flows, and the room for flows.
     pub fn new(models: impl IntoIterator<Item = NodeModel>, flows_max: usize) -> Self {
-        let node = |model| LoadedNode { model, load: NodeLoad::default(), flows: BTreeSet::new() };
+        let node = |model| {
+            let (factor, load, flows) = (1.0, NodeLoad::default(), BTreeSet::new());
+            LoadedNode { model, factor, load, flows }
+        };
         let nodes = models.into_iter().map(node).collect();
         Self { nodes, flows: BTreeMap::new(), flows_max, next: 0 }
     }
@@ -153,6 +177,19 @@ impl FlowAdmission {
     pub fn delay_us(&self, flow: FlowId) -> Option<f64> {
         let flow = self.flows.get(&flow)?;
         self.path_delay(&flow.kind, &flow.path, None)
+    }
+
+    /// Sets by how much the service of a node takes longer than that of its first model. Flows that
+    /// are admitted stay, with the load that they are now.
+    pub fn set_service_factor(&mut self, node: usize, factor: f64) {
+        if let Some(node) = self.nodes.get_mut(node).filter(|_| factor > 0.0) {
+            let times = factor / node.factor;
+            node.factor = factor;
+            node.model.service.intercept *= times;
+            node.model.service.slope *= times;
+            node.load.utilisation *= times;
+            node.load.second_moment *= times * times;
+        }
     }
 
     /// Admits a flow to one of `candidates`.

@@ -5,6 +5,8 @@
 //! - [`NodeModel`] predicts delays of a node under a [`NodeLoad`].
 //! - [`LiveModel`] is fitted again and again from the sojourn histogram of a relay that runs.
 //! - [`FlowAdmission`] places flows on paths of such nodes as long as every flow keeps its bound.
+//! - [`ServiceFactor`] is by how much a relay's service takes longer than described, from the times
+//!   to its answers; [`ClientFlows`] bounds the flows of one client.
 //! - [`Reachability`] leaves out a relay that does not answer, and has one flow try it again.
 //!
 //! All of it is pure: no clock, no device, no randomness. Times are in seconds unless a name says
@@ -12,6 +14,8 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod clients;
+mod factor;
 mod linear;
 mod live;
 mod node;
@@ -19,6 +23,8 @@ mod queue;
 mod reachability;
 
 pub use admission::{FlowAdmission, FlowId, FlowRefusal, PathPolicy, PlacedFlow, relay_paths};
+pub use clients::ClientFlows;
+pub use factor::{FACTOR_MAX, FACTOR_SAMPLES_MIN, FactorChange, ServiceFactor};
 pub use linear::{LinearFit, least_squares};
 pub use live::{DelayReading, LiveModel, ServerCount};
 pub use node::{FlowKind, NodeLoad, NodeModel};

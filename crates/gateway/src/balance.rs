@@ -6,17 +6,18 @@
 
 use gatewright_config as config;
 use gatewright_delay::{
-    FlowAdmission, FlowId, FlowKind, FlowRefusal, LEFT_OUT_MAX, LEFT_OUT_MIN, LinearFit, NodeLoad,
-    NodeModel, QueueModel, Reachability, reachable_paths,
+    ClientFlows, FactorChange, FlowAdmission, FlowId, FlowKind, FlowRefusal, LEFT_OUT_MAX,
+    LEFT_OUT_MIN, LinearFit, NodeLoad, NodeModel, QueueModel, Reachability, ServiceFactor,
+    reachable_paths,
 };
 use gatewright_part::{EventSink, LogEvent, LogLevel};
 use gatewright_planes::{FlowBalance, FlowBalanceCounts, FlowRelay, FlowRelayCounts};
 use serde::Serialize;
 use std::{
     collections::BTreeMap,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// Admits flows to the relays of a balance.
@@ -24,6 +25,8 @@ use std::{
 pub struct Balancer {
     described: config::Balance,
     state: Mutex<BalanceState>,
+    /// Where times of measurements count from.
+    began: Instant,
     log: EventSink,
 }
 
@@ -32,6 +35,9 @@ struct BalanceState {
     admission: FlowAdmission,
     /// That of each relay.
     reachability: Vec<Reachability<Instant>>,
+    /// What the answers of each live relay say.
+    factors: Vec<Option<ServiceFactor>>,
+    clients: ClientFlows,
     admitted: u64,
     refused: BTreeMap<&'static str, u64>,
 }
@@ -40,6 +46,7 @@ struct BalanceState {
 #[derive(Debug)]
 pub(crate) struct AdmittedFlow {
     balancer: Arc<Balancer>,
+    client: IpAddr,
     kind: FlowKind,
     id: FlowId,
     /// The relay's index.
@@ -56,16 +63,31 @@ impl AdmittedFlow {
         self.balancer.described.relays.get(self.relay).map(|relay| relay.address.value)
     }
 
-    /// The relay has accepted the flow's connection.
-    pub(crate) fn accepted(&mut self) {
+    /// The relay has accepted the flow's connection, for which it took so long.
+    pub(crate) fn accepted(&mut self, now: Instant, took: Duration) {
         self.is_trial = false;
         let mut state = self.balancer.lock();
+        if let Some(Some(factor)) = state.factors.get_mut(self.relay) {
+            factor.round_trip(now.saturating_duration_since(self.balancer.began), took);
+        }
         let is_back = state.reachability.get_mut(self.relay).is_some_and(Reachability::accepted);
         drop(state);
         if is_back {
             let text = "accepts connections again";
             self.balancer.log_relay(self.relay, (LogLevel::Info, "relay-back"), text);
         }
+    }
+
+    /// The relay has answered a request of so many octets after this time.
+    pub(crate) fn answered(&self, now: Instant, time: Duration, octets: u64) {
+        let balancer = &self.balancer;
+        let mut state = balancer.lock();
+        let Some(Some(factor)) = state.factors.get_mut(self.relay) else { return };
+        let octets = u32::try_from(octets).unwrap_or(u32::MAX);
+        factor.answered(now.saturating_duration_since(balancer.began), time, octets);
+        let changes = balancer.look(&mut state, now);
+        drop(state);
+        balancer.log_drifts(&changes);
     }
 
     /// The relay has not accepted the flow's connection: leaves it out for a while, and gives the
@@ -99,6 +121,7 @@ impl Drop for AdmittedFlow {
     fn drop(&mut self) {
         let mut state = self.balancer.lock();
         state.admission.release(self.id);
+        state.clients.remove(self.client);
         if self.is_trial
             && let Some(relay) = state.reachability.get_mut(self.relay)
         {
@@ -137,6 +160,19 @@ pub struct BalancedRelayStatus {
     pub c_ns: f64,
     /// Whether it can be reached; `None` where nothing shows it.
     pub reachability: Option<RelayReachability>,
+    /// What its answers say of its service; `None` unless its model is live.
+    pub live: Option<LiveService>,
+}
+
+/// The measured service of a live relay of a balance.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct LiveService {
+    /// By how much it takes longer than described; `a_us` and `c_ns` of the relay have it already.
+    pub factor: f64,
+    /// Answers since the start.
+    pub answers: u64,
+    /// Whether the described and the measured service differ by more than half.
+    pub drifts: bool,
 }
 
 /// Whether a relay of a balance can be reached, as its flows show it.
@@ -155,9 +191,19 @@ impl Balancer {
         let models = described.relays.iter().map(model);
         let admission = FlowAdmission::new(models, described.flows_max);
         let reachability = vec![Reachability::default(); described.relays.len()];
-        let refused = BTreeMap::new();
-        let state = BalanceState { admission, reachability, admitted: 0, refused };
-        Arc::new(Self { described: described.clone(), state: Mutex::new(state), log })
+        let factor = |relay: &config::BalancedRelay| {
+            relay.is_live.then(|| ServiceFactor::new(model(relay), relay.path))
+        };
+        let state = BalanceState {
+            admission,
+            reachability,
+            factors: described.relays.iter().map(factor).collect(),
+            clients: ClientFlows::new(described.flows_per_client),
+            admitted: 0,
+            refused: BTreeMap::new(),
+        };
+        let (described, state) = (described.clone(), Mutex::new(state));
+        Arc::new(Self { described, state, began: Instant::now(), log })
     }
 
     /// What it was made from.
@@ -170,38 +216,94 @@ impl Balancer {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Admits a flow to a relay; a refusal is counted and an event.
+    /// Admits a flow of `client` to a relay; a refusal is counted and an event.
     pub(crate) fn admit(
         self: &Arc<Self>,
+        client: IpAddr,
         kind: FlowKind,
         now: Instant,
     ) -> Result<AdmittedFlow, FlowRefusal> {
-        let config::Balance { name, relays, .. } = &self.described;
         let mut state = self.lock();
-        let refusal = match self.place(&mut state, kind, &[], now) {
-            Ok((id, relay, is_trial)) => {
-                state.admitted += 1;
-                let (balancer, tried) = (Arc::clone(self), Vec::new());
-                return Ok(AdmittedFlow { balancer, kind, id, relay, tried, is_trial });
-            }
-            Err(refusal) => refusal,
+        let changes = self.look(&mut state, now);
+        let place = |state: &mut BalanceState| {
+            state.clients.check(client)?;
+            self.place(state, kind, &[], now)
         };
-        *state.refused.entry(refusal.name()).or_default() += 1;
+        let placed = place(&mut state);
+        match &placed {
+            Ok(_) => {
+                state.admitted += 1;
+                state.clients.add(client);
+            }
+            Err(refusal) => *state.refused.entry(refusal.name()).or_default() += 1,
+        }
         drop(state);
+        self.log_drifts(&changes);
+        match placed {
+            Ok((id, relay, is_trial)) => {
+                let (balancer, tried) = (Arc::clone(self), Vec::new());
+                Ok(AdmittedFlow { balancer, client, kind, id, relay, tried, is_trial })
+            }
+            Err(refusal) => {
+                self.log_refusal(client, kind, &refusal);
+                Err(refusal)
+            }
+        }
+    }
+
+    fn log_refusal(&self, client: IpAddr, kind: FlowKind, refusal: &FlowRefusal) {
+        let config::Balance { name, relays, .. } = &self.described;
         let name = &name.value;
-        let at = match &refusal {
+        let at = match refusal {
             FlowRefusal::Overload { node, .. } => relays.get(*node),
             _ => None,
         };
         let at = at.map(|relay| format!(" ({})", relay.address.value)).unwrap_or_default();
+        let remedy = match refusal {
+            FlowRefusal::Client { .. } => "flows_per_client of the balance bounds it",
+            FlowRefusal::Full { .. } => "flows_max of the balance bounds it",
+            _ => "more relays, or a wider bound, would carry it",
+        };
         let text = format!(
-            "balance {name} refuses a flow of {} packets of {} octets a second: {refusal}{at}; more \
-             relays, or a wider bound, would carry it",
+            "balance {name} refuses a flow of {} packets of {} octets a second from {client}: \
+             {refusal}{at}; {remedy}",
             kind.rate, kind.octets
         );
         let event = LogEvent::new(LogLevel::Warning, "balance", "flow-refused", text);
         self.log.log(event.with("balance", name).with("reason", refusal.name()));
-        Err(refusal)
+    }
+
+    /// Ends the measurements that are due, and takes them into the models; returns drifts that have
+    /// begun or ended, each with its factor.
+    fn look(&self, state: &mut BalanceState, now: Instant) -> Vec<(usize, FactorChange, f64)> {
+        let now = now.saturating_duration_since(self.began);
+        let BalanceState { factors, admission, .. } = state;
+        let mut changes = Vec::new();
+        for (relay, factor) in factors.iter_mut().enumerate() {
+            let Some(factor) = factor else { continue };
+            let Some(change) = factor.look(now) else { continue };
+            admission.set_service_factor(relay, factor.factor());
+            if change != FactorChange::Moved {
+                changes.push((relay, change, factor.factor()));
+            }
+        }
+        changes
+    }
+
+    fn log_drifts(&self, changes: &[(usize, FactorChange, f64)]) {
+        for &(relay, change, factor) in changes {
+            let (as_what, text) = if change == FactorChange::Drifts {
+                let text = format!(
+                    "takes {factor:.2} times as long to serve a request as its model says, and flows \
+                     are placed by that; `gatewright lab promise --model` measures it anew"
+                );
+                ((LogLevel::Warning, "relay-drifts"), text)
+            } else {
+                let text = "takes as long as its model says, or gives no answers to measure";
+                ((LogLevel::Info, "relay-steady"), text.to_owned())
+            };
+            self.log_relay(relay, as_what, &text);
+        }
     }
 
     /// Gives a flow a place at a relay outside `tried`; returns its number, the relay, and whether
@@ -231,7 +333,7 @@ impl Balancer {
         reachable_paths(self.described.policy, hops.zip(reachability), tried, now)
     }
 
-    /// Logs that a relay is left out or back.
+    /// Logs a change of a relay.
     fn log_relay(&self, relay: usize, (level, kind): (LogLevel, &'static str), text: &str) {
         let Some(relay) = self.described.relays.get(relay) else { return };
         let (name, address) = (&self.described.name.value, relay.address.value);
@@ -250,7 +352,14 @@ impl Balancer {
                 left_out: it.is_left_out(),
                 unreachable: it.unreachable(),
             });
-            relay_status(relay, state.admission.flow_count(at), load, reachability)
+            let live = state.factors.get(at).and_then(|factor| factor.as_ref());
+            let live = live.map(|factor| LiveService {
+                factor: factor.factor(),
+                answers: factor.samples(),
+                drifts: factor.drifts(),
+            });
+            let flows = state.admission.flow_count(at);
+            relay_status(relay, (flows, load), reachability, live)
         });
         BalanceStatus {
             name: self.described.name.value.clone(),
@@ -264,18 +373,19 @@ impl Balancer {
 
 fn relay_status(
     relay: &config::BalancedRelay,
-    flows: usize,
-    load: NodeLoad,
+    (flows, load): (usize, NodeLoad),
     reachability: Option<RelayReachability>,
+    live: Option<LiveService>,
 ) -> BalancedRelayStatus {
-    let model = model(relay);
+    let (model, factor) = (model(relay), live.map_or(1.0, |live| live.factor));
     BalancedRelayStatus {
         address: relay.address.value,
         flows,
         load: load.utilisation,
-        a_us: model.service.intercept * 1e6,
-        c_ns: model.service.slope * 1e9,
+        a_us: model.service.intercept * factor * 1e6,
+        c_ns: model.service.slope * factor * 1e9,
         reachability,
+        live,
     }
 }
 
@@ -290,11 +400,13 @@ pub(crate) fn status_of(
         // A flow that ends between the two readings is counted as one that goes on.
         let flows = its.admitted.saturating_sub(its.ended);
         let count = u32::try_from(flows).unwrap_or(u32::MAX);
-        let load = NodeLoad::default().with(&model(relay), &kind, count.into());
+        let live = relay.is_live.then(|| live_service(its));
+        let mut load = NodeLoad::default().with(&model(relay), &kind, count.into());
+        load.utilisation *= live.map_or(1.0, |live| live.factor);
         let reachability =
             RelayReachability { left_out: its.is_left_out(), unreachable: its.unreachable };
         let flows = usize::try_from(flows).unwrap_or(usize::MAX);
-        relay_status(relay, flows, load, Some(reachability))
+        relay_status(relay, (flows, load), Some(reachability), live)
     };
     BalanceStatus {
         name: described.name.value.clone(),
@@ -305,12 +417,21 @@ pub(crate) fn status_of(
     }
 }
 
+/// The measured service of a relay, by its counts.
+fn live_service(its: &FlowRelayCounts) -> LiveService {
+    let permille = u32::try_from(its.factor_permille).unwrap_or(u32::MAX);
+    // It is told when it changes for the first time.
+    let factor = if permille == 0 { 1.0 } else { f64::from(permille) / 1e3 };
+    LiveService { factor, answers: its.answers, drifts: its.drifts() }
+}
+
 /// The watched counters of balances of the data plane, as sums; none without one.
 pub(crate) fn watched_counters(
-    balances: impl Iterator<Item = [u64; 3]>,
+    balances: impl Iterator<Item = [u64; 5]>,
 ) -> Vec<(&'static str, u64)> {
     let sums = balances.reduce(|sums, more| std::array::from_fn(|at| sum_at(&sums, &more, at)));
-    let names = ["flows_refused", "relays_left_out", "relays_back"];
+    let names =
+        ["flows_refused", "relays_left_out", "relays_back", "relays_drift", "relays_steady"];
     sums.map_or_else(Vec::new, |sums| names.into_iter().zip(sums).collect())
 }
 
@@ -325,11 +446,14 @@ pub(crate) fn flow_balance(balance: &config::Balance, flow: &config::BalancedFlo
         address: relay.address.value,
         model: model(relay),
         hops: relay.hops,
+        is_live: relay.is_live,
+        path: relay.path,
     };
     FlowBalance {
         policy: balance.policy,
         kind: flow_kind(flow),
         flows_max: balance.flows_max,
+        flows_per_client: balance.flows_per_client,
         relays: balance.relays.iter().map(relay).collect(),
     }
 }
@@ -367,7 +491,6 @@ mod tests {
     use super::*;
     use gatewright_config::{BalancedRelay, Located};
     use gatewright_delay::PathPolicy;
-    use std::time::Duration;
 
     fn located<T>(value: T) -> Located<T> {
         Located { value, span: gatewright_diagnostic::Span::default() }
@@ -384,12 +507,15 @@ mod tests {
             variation_pct: 100,
             spread_pct: 100,
             hops,
+            is_live: true,
+            path: None,
         };
         let relays = relays.iter().enumerate().map(relay).collect();
         let described = config::Balance {
             name: located("servers".to_owned()),
             policy,
             flows_max: 1000,
+            flows_per_client: Some(200),
             relays,
         };
         Balancer::new(&described, log)
@@ -397,6 +523,7 @@ mod tests {
 
     /// M/M/1 at 1000/s with flows of 10/s and a bound of 6 ms for 95 %: 52 flows, by hand in
     /// `gatewright-delay`'s admission.
+    const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
     const KIND: FlowKind = FlowKind { rate: 10.0, octets: 100.0, bound_us: 6000.0, quantile: 0.95 };
 
     #[test]
@@ -405,15 +532,16 @@ mod tests {
         let its = Arc::clone(&seen);
         let log = EventSink::new(move |event| its.lock().unwrap().push(event));
         let balancer = balancer(PathPolicy::LeastLoad, &[(1, 1), (1, 1)], log);
-        let mut flows: Vec<_> = (0..104).map(|_| balancer.admit(KIND, now).unwrap()).collect();
+        let mut flows: Vec<_> =
+            (0..104).map(|_| balancer.admit(CLIENT, KIND, now).unwrap()).collect();
         let count = |status: &BalanceStatus| -> Vec<usize> {
             status.relays.iter().map(|relay| relay.flows).collect()
         };
         assert_eq!(count(&balancer.status()), [52, 52]);
-        assert!(balancer.admit(KIND, now).is_err());
+        assert!(balancer.admit(CLIENT, KIND, now).is_err());
         flows.remove(0);
         assert_eq!(count(&balancer.status()).iter().sum::<usize>(), 103);
-        let _place = balancer.admit(KIND, now).unwrap();
+        let _place = balancer.admit(CLIENT, KIND, now).unwrap();
         let status = balancer.status();
         assert_eq!((status.admitted, status.refused.get("late")), (105, Some(&1)), "{status:?}");
         assert!((status.relays[0].load - 0.52).abs() < 1e-9);
@@ -427,10 +555,10 @@ mod tests {
         let now = Instant::now();
         let near = balancer(PathPolicy::MinHop, &[(1, 2), (4, 1), (4, 1)], EventSink::default());
         let slow = FlowKind { bound_us: 60_000.0, ..KIND };
-        let flows: Vec<_> = (0..4).map(|_| near.admit(slow, now).unwrap()).collect();
+        let flows: Vec<_> = (0..4).map(|_| near.admit(CLIENT, slow, now).unwrap()).collect();
         assert!(flows.iter().all(|flow| flow.server().unwrap().port() != 8000), "two hops away");
         let fast = balancer(PathPolicy::Weighted, &[(1, 1), (4, 1)], EventSink::default());
-        let flows: Vec<_> = (0..10).map(|_| fast.admit(slow, now).unwrap()).collect();
+        let flows: Vec<_> = (0..10).map(|_| fast.admit(CLIENT, slow, now).unwrap()).collect();
         let at_first = flows.iter().filter(|flow| flow.server().unwrap().port() == 8000).count();
         assert!((7..=9).contains(&at_first), "four fifths of 10: {at_first}");
     }
@@ -444,10 +572,10 @@ mod tests {
         let balancer = balancer(PathPolicy::MinHop, &[(4, 2), (1, 1)], log);
         let kind = FlowKind { bound_us: 60_000.0, ..KIND };
         let port = |flow: &AdmittedFlow| flow.server().unwrap().port();
-        let mut first = balancer.admit(kind, now).unwrap();
+        let mut first = balancer.admit(CLIENT, kind, now).unwrap();
         assert_eq!(port(&first), 8001);
         assert_eq!(first.try_elsewhere(now).unwrap().port(), 8000);
-        first.accepted();
+        first.accepted(now, Duration::ZERO);
         let status = balancer.status();
         let relay = |at: usize, flows, left_out, unreachable| {
             let its: &BalancedRelayStatus = &status.relays[at];
@@ -457,17 +585,17 @@ mod tests {
         relay(0, 1, false, 0);
         relay(1, 0, true, 1);
         assert_eq!(status.admitted, 1);
-        assert_eq!(port(&balancer.admit(kind, now).unwrap()), 8000);
+        assert_eq!(port(&balancer.admit(CLIENT, kind, now).unwrap()), 8000);
         // One flow tries it again; when that ends without an answer, another does.
         let later = now + LEFT_OUT_MIN;
-        let trial = balancer.admit(kind, later).unwrap();
+        let trial = balancer.admit(CLIENT, kind, later).unwrap();
         assert_eq!(port(&trial), 8001);
-        assert_eq!(port(&balancer.admit(kind, later).unwrap()), 8000);
+        assert_eq!(port(&balancer.admit(CLIENT, kind, later).unwrap()), 8000);
         drop(trial);
-        let mut trial = balancer.admit(kind, later).unwrap();
+        let mut trial = balancer.admit(CLIENT, kind, later).unwrap();
         assert_eq!(port(&trial), 8001);
-        trial.accepted();
-        assert_eq!(port(&balancer.admit(kind, later).unwrap()), 8001);
+        trial.accepted(now, Duration::ZERO);
+        assert_eq!(port(&balancer.admit(CLIENT, kind, later).unwrap()), 8001);
         assert_eq!(*seen.lock().unwrap(), ["relay-left-out", "relay-back"]);
     }
 
@@ -478,7 +606,7 @@ mod tests {
         let relays = [(1, 1), (1, 1), (1, 1)];
         let balancer = balancer(PathPolicy::LeastLoad, &relays, EventSink::default());
         for _ in 0..2 {
-            let mut flow = balancer.admit(KIND, now).unwrap();
+            let mut flow = balancer.admit(CLIENT, KIND, now).unwrap();
             assert!(flow.try_elsewhere(now).is_some() && flow.try_elsewhere(now).is_some());
             assert_eq!(flow.try_elsewhere(now), None);
         }
@@ -489,7 +617,69 @@ mod tests {
         assert!(status.relays.iter().all(|it| tried(it) == (0, true, 2)), "{status:?}");
         assert_eq!((status.admitted, status.refused.len()), (2, 0));
         // The one that accepts is back for the next.
-        balancer.admit(KIND, now).unwrap().accepted();
+        balancer.admit(CLIENT, KIND, now).unwrap().accepted(now, Duration::ZERO);
         assert!(!balancer.status().relays.iter().all(|it| it.reachability.unwrap().left_out));
+    }
+
+    /// Two relays with one model. The second takes 5 ms for each request, not 1 ms; flows go to the
+    /// first, until the second gives no answers for so long that its measurement counts no more.
+    #[test]
+    fn a_relay_that_is_slower_than_described_gets_fewer_flows() {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let its = Arc::clone(&seen);
+        let log = EventSink::new(move |event| its.lock().unwrap().push((event.kind, event.text)));
+        let balancer = balancer(PathPolicy::LeastLoad, &[(1, 1), (1, 1)], log);
+        let mut now = Instant::now();
+        let kind = FlowKind { bound_us: 30_000.0, ..KIND };
+        let mut pair = [(); 2].map(|()| balancer.admit(CLIENT, kind, now).unwrap());
+        assert_eq!(pair.each_ref().map(|flow| flow.server().unwrap().port()), [8000, 8001]);
+        let path = Duration::from_micros(500);
+        for flow in &mut pair {
+            flow.accepted(now, path);
+        }
+        for _ in 0..20 * 50 {
+            now += Duration::from_millis(20);
+            for (flow, milliseconds) in pair.iter().zip([1, 5]) {
+                flow.answered(now, path + Duration::from_millis(milliseconds), 100);
+            }
+        }
+        let status = balancer.status();
+        let live = |at: usize| status.relays[at].live.unwrap();
+        assert!((0.9..1.1).contains(&live(0).factor) && !live(0).drifts, "{status:?}");
+        // T = 5 ms at 50/s: 5 / (1 + 0.25) = 4 ms.
+        assert!((3.8..4.1).contains(&live(1).factor) && live(1).drifts, "{status:?}");
+        assert_eq!(live(1).answers, 1000);
+        assert!((status.relays[1].a_us / 1e3 - live(1).factor).abs() < 1e-6, "{status:?}");
+        assert!((status.relays[1].load - live(1).factor * 0.01).abs() < 1e-6, "{status:?}");
+        let more: Vec<_> = (0..20).map(|_| balancer.admit(CLIENT, kind, now).unwrap()).collect();
+        let at_first = more.iter().filter(|flow| flow.server().unwrap().port() == 8000).count();
+        assert!(at_first >= 18, "{at_first}");
+        let events = seen.lock().unwrap().clone();
+        assert_eq!(events.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), ["relay-drifts"]);
+        assert!(events[0].1.contains("127.0.0.1:8001"), "{events:?}");
+        for _ in 0..8 {
+            now += Duration::from_secs(30);
+            drop(balancer.admit(CLIENT, kind, now));
+        }
+        assert!(balancer.status().relays[1].live.is_some_and(|live| live.factor < 1.1));
+        assert_eq!(seen.lock().unwrap().last().unwrap().0, "relay-steady");
+    }
+
+    #[test]
+    fn one_client_has_no_more_flows_than_one_client_may() {
+        let now = Instant::now();
+        let balancer = balancer(PathPolicy::LeastLoad, &[(1, 1)], EventSink::default());
+        let kind = FlowKind { rate: 1.0, ..KIND };
+        let mut flows: Vec<_> =
+            (0..200).map(|_| balancer.admit(CLIENT, kind, now).unwrap()).collect();
+        assert_eq!(
+            balancer.admit(CLIENT, kind, now).unwrap_err(),
+            FlowRefusal::Client { limit: 200 }
+        );
+        let other = IpAddr::from([192, 0, 2, 1]);
+        let _other = balancer.admit(other, kind, now).unwrap();
+        assert_eq!(balancer.status().refused.get("client"), Some(&1));
+        flows.remove(0);
+        balancer.admit(CLIENT, kind, now).unwrap();
     }
 }

@@ -43,7 +43,7 @@ mod udp_gateways;
 mod which;
 
 pub use assembly::{Assembly, GatewayPrograms, ServedPart, StartPrograms, StartServices};
-pub use balance::{BalanceStatus, BalancedRelayStatus, Balancer, RelayReachability};
+pub use balance::{BalanceStatus, BalancedRelayStatus, Balancer, LiveService, RelayReachability};
 pub use capture::{CaptureRequest, CaptureStream};
 pub use delay_models::RelayDelay;
 pub use description_files::{

@@ -160,7 +160,7 @@ impl Staged for StagedUdp {
 }
 
 /// Changes of balances that are events.
-static WATCHED: [Watched; 3] = [
+static WATCHED: [Watched; 5] = [
     Watched {
         name: "flows_refused",
         when: When::Grows,
@@ -183,6 +183,21 @@ static WATCHED: [Watched; 3] = [
         level: LogLevel::Info,
         kind: "relay-back",
         text: "relays of UDP gateways answer again",
+    },
+    Watched {
+        name: "relays_drift",
+        when: When::Grows,
+        level: LogLevel::Warning,
+        kind: "relay-drifts",
+        text: "relays of UDP gateways take longer or shorter to serve a datagram than their models \
+               say, and flows are placed by that; `status` says which",
+    },
+    Watched {
+        name: "relays_steady",
+        when: When::Grows,
+        level: LogLevel::Info,
+        kind: "relay-steady",
+        text: "relays of UDP gateways take as long as their models say, or give no answers to measure",
     },
 ];
 

@@ -224,11 +224,14 @@ fn a_connection_to_a_silent_relay_goes_to_another_one() {
         variation_pct: 100,
         spread_pct: 100,
         hops,
+        is_live: false,
+        path: None,
     };
     let balance = Balance {
         name: Located { value: "servers".to_owned(), span: gatewright_diagnostic::Span::default() },
         policy: PathPolicy::MinHop,
         flows_max: 100,
+        flows_per_client: None,
         relays: [(silent_at, 1), (answering_at, 2)].map(relay).to_vec(),
     };
     let kind = FlowKind { rate: 10.0, octets: 100.0, bound_us: 6000.0, quantile: 0.95 };

@@ -14,9 +14,10 @@ use common::{Daemon, WITHIN, folder};
 use gatewright_testbed::{free_port, wait_until};
 use serde_json::{Value, json};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// A server that echoes; it counts the connections that it has accepted.
 struct Echo {
@@ -30,7 +31,16 @@ impl Echo {
         Self::start_at(0)
     }
 
+    /// One that takes 100 ms for each answer.
+    fn start_slow() -> Self {
+        Self::start_with(0, Duration::from_millis(100))
+    }
+
     fn start_at(port: u16) -> Self {
+        Self::start_with(port, Duration::ZERO)
+    }
+
+    fn start_with(port: u16, takes: Duration) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let accepted = Arc::new(AtomicUsize::new(0));
@@ -48,6 +58,7 @@ impl Echo {
                 std::thread::spawn(move || {
                     let mut buffer = [0; 4096];
                     while let Ok(len @ 1..) = stream.read(&mut buffer) {
+                        std::thread::sleep(takes);
                         if stream.write_all(&buffer[..len]).is_err() {
                             break;
                         }
@@ -274,4 +285,115 @@ fn a_relay_that_is_killed_is_left_out_until_it_accepts_again() {
         let relay = &event["fields"]["relay"];
         assert_eq!((&event["kind"], relay), (&kind.into(), &address.as_str().into()));
     }
+}
+
+/// A relay that dies while connections go over it: their clients see the end at once, a new client
+/// notices nothing, and the relay has connections again when it is back.
+#[test]
+fn a_relay_that_dies_ends_its_connections_and_new_ones_go_elsewhere_until_it_is_back() {
+    let (slow, fast, port) = (Echo::start(), Echo::start(), free_port());
+    let text = description(port, "least-load", &[(slow.port, 250), (fast.port, 30)]);
+    let gateway = Daemon::start(folder("balance-dies"), &text);
+    let mut dying: Vec<TcpStream> = (0..5).map(|_| served(port)).collect();
+    assert_eq!((slow.accepted(), fast.accepted()), (0, 5));
+    let relay = |at: usize| status(&gateway)["balances"][0]["relays"][at].clone();
+    assert_eq!(relay(1)["flows"], 5);
+
+    fast.kill();
+    for client in &mut dying {
+        // Before any time of the description has passed: `idle_s` is far longer than this waits.
+        let end = client.read(&mut [0]);
+        let is_end = match &end {
+            Ok(len) => *len == 0,
+            Err(error) => error.kind() == ErrorKind::ConnectionReset,
+        };
+        assert!(is_end, "{end:?}");
+    }
+    drop(dying);
+    assert!(wait_until(WITHIN, || relay(1)["flows"] == 0), "{}", relay(1));
+    let mut others: Vec<TcpStream> = (0..5).map(|_| served(port)).collect();
+    assert_eq!((slow.accepted(), relay(0)["flows"].clone()), (5, 5.into()));
+    assert_eq!(relay(1)["reachability"]["left_out"], true, "{}", relay(1));
+
+    let back = Echo::start_at(fast.port);
+    let is_back = || {
+        drop(served(port));
+        back.accepted() > 0
+    };
+    assert!(wait_until(WITHIN, is_back), "{}", status(&gateway)["balances"]);
+    assert_eq!(relay(1)["reachability"]["left_out"], false, "{}", relay(1));
+    // Connections of before stay where they are.
+    for client in &mut others {
+        exchange(client, 1).unwrap();
+    }
+}
+
+/// Two relays with one model of 5 ms, the second of which takes 100 ms: with `model = "live"` its
+/// service time is longer than described, which is an event and shown.
+#[test]
+fn a_live_relay_that_is_slower_than_described_is_measured_and_told() {
+    let (quick, slow, port) = (Echo::start(), Echo::start_slow(), free_port());
+    let text = description(port, "weighted", &[(quick.port, 5000), (slow.port, 5000)]);
+    let text = text
+        .replace("within_us = 6000", "within_us = 900000")
+        .replace("rate = 100", "rate = 5")
+        .replace("fixed_ns", "model = \"live\"\nfixed_ns");
+    let gateway = Daemon::start(folder("balance-live"), &text);
+    let mut clients: Vec<TcpStream> = (0..8).map(|_| served(port)).collect();
+    assert!(slow.accepted() >= 3, "{}", slow.accepted());
+    let is_asking = Arc::new(AtomicBool::new(true));
+    let ask = |mut client: TcpStream| {
+        let is_asking = Arc::clone(&is_asking);
+        std::thread::spawn(move || {
+            while is_asking.load(Ordering::Relaxed) {
+                exchange(&mut client, 100).unwrap();
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        })
+    };
+    let asking: Vec<_> = clients.drain(1..).map(ask).collect();
+    let live = |at: usize| status(&gateway)["balances"][0]["relays"][at]["live"].clone();
+    let drifts = wait_until(WITHIN, || live(1)["drifts"] == true);
+    is_asking.store(false, Ordering::Relaxed);
+    assert!(drifts, "{}", live(1));
+    for thread in asking {
+        thread.join().unwrap();
+    }
+    assert!(live(0)["answers"].as_u64().unwrap() >= 32, "{}", live(0));
+    let told = gateway.ask(&["status"]).out;
+    assert!(told.contains(" times the described by "), "{told}");
+    let metrics = gateway.ask(&["status", "--metrics"]).out;
+    let sample = format!(
+        "gatewright_balance_drifts{{balance=\"servers\",relay=\"127.0.0.1:{}\"}} 1",
+        slow.port
+    );
+    assert!(metrics.contains(&sample), "{metrics}");
+    let events = gateway.ask(&["events", "--json"]).json();
+    let is_drift = |it: &&Value| it["kind"] == "relay-drifts";
+    let event = events["events"].as_array().unwrap().iter().find(is_drift).cloned();
+    let relay = format!("127.0.0.1:{}", slow.port);
+    assert_eq!(event.unwrap()["fields"]["relay"], relay.as_str(), "{events}");
+}
+
+#[test]
+fn one_client_has_no_more_connections_than_one_client_may() {
+    let (server, port) = (Echo::start(), free_port());
+    let text = description(port, "least-load", &[(server.port, 30)]);
+    let text =
+        text.replace("127.0.0.1:", "[::]:").replace("policy", "flows_per_client = 3\npolicy");
+    let gateway = Daemon::start(folder("balance-client"), &text);
+    let mut clients: Vec<TcpStream> = (0..3).map(|_| served(port)).collect();
+    let mut refused = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+    refused.set_read_timeout(Some(WITHIN)).unwrap();
+    exchange(&mut refused, 1).unwrap_err();
+    assert_eq!(status(&gateway)["balances"][0]["refused"], json!({ "client": 1 }));
+    let events = gateway.ask(&["events", "--json"]).out;
+    assert!(events.contains("127.0.0.1: its client has 3 flows"), "{events}");
+    // Another address has its own share, and a place is free when a connection has ended.
+    let mut other = TcpStream::connect((Ipv6Addr::LOCALHOST, port)).unwrap();
+    exchange(&mut other, 1).unwrap();
+    clients.pop();
+    let is_free = || status(&gateway)["balances"][0]["relays"][0]["flows"] == 3;
+    assert!(wait_until(WITHIN, is_free), "{}", status(&gateway)["balances"]);
+    clients.push(served(port));
 }

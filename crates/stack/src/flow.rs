@@ -93,6 +93,11 @@ impl FlowKey {
         })
     }
 
+    /// Its source.
+    pub const fn source(&self) -> IpAddr {
+        self.source
+    }
+
     /// Its destination.
     pub const fn destination(&self) -> IpAddr {
         self.destination

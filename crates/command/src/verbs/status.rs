@@ -342,16 +342,27 @@ fn balances(status: &Value, out: &mut String) {
             let real = |name: &str| relay.get(name).and_then(Value::as_f64).unwrap_or_default();
             let _ = writeln!(
                 out,
-                "     {}: {} flows, load {:.1} %, model {:.1} µs + {:.2} ns an octet{}",
+                "     {}: {} flows, load {:.1} %, model {:.1} µs + {:.2} ns an octet{}{}",
                 word(relay, "address"),
                 number(relay, "flows"),
                 real("load") * 100.0,
                 real("a_us"),
                 real("c_ns"),
+                live(relay),
                 unreachable(relay)
             );
         }
     }
+}
+
+/// What the answers of a live relay say of its model.
+fn live(relay: &Value) -> String {
+    let its = |name: &str| relay.pointer(&format!("/live/{name}"));
+    let Some(factor) = its("factor").and_then(Value::as_f64) else { return String::new() };
+    let answers = its("answers").and_then(Value::as_u64).unwrap_or_default();
+    let drifts = its("drifts").and_then(Value::as_bool) == Some(true);
+    let drifts = if drifts { ", drifts" } else { "" };
+    format!(", {factor:.2} times the described by {answers} answers{drifts}")
 }
 
 /// Whether a relay is left out of its balance, and how often it was not reached.

@@ -31,6 +31,22 @@ pub(super) fn check(config: &Config, root: View<'_>, findings: &mut Findings) {
     check_relays(config, findings);
     check_users(config, findings);
     check_ports(config, findings);
+    check_live(config, findings);
+}
+
+/// Checks that no relay of a route's balance is live: a route carries flows in one direction, so it
+/// sees no answers.
+fn check_live(config: &Config, findings: &mut Findings) {
+    for flow in config.routes.iter().filter_map(|route| route.balance.as_ref()) {
+        let mut known = config.balances.iter();
+        let Some(balance) = known.find(|it| it.name.value == flow.balance.value) else { continue };
+        for relay in balance.relays.iter().filter(|relay| relay.is_live) {
+            let message = format!("the model of the next hop {} is live", relay.address.ip());
+            let finding = Diagnostic::error(&codes::LIVE_NEXT_HOP, relay.address.span, message);
+            let finding = finding.also(flow.balance.span, "a route uses it here");
+            findings.add(finding.help("model = \"described\""));
+        }
+    }
 }
 
 /// Checks that the balance of a table exists.

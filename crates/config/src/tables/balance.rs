@@ -11,7 +11,10 @@ const FLOWS_MAX: i64 = 16_384;
 const FIXED_NS_MAX: i64 = 10_000_000_000;
 /// Picoseconds of an octet at the most: a line of 8 kbit/s.
 const OCTET_PS_MAX: i64 = 1_000_000_000;
+/// Microseconds of a round trip at the most: a minute.
+const PATH_US_MAX: i64 = 60_000_000;
 const POLICIES: &[&str] = &["least-load", "weighted", "min-hop"];
+const MODELS: &[&str] = &["described", "live"];
 
 pub(super) static BALANCE: Table = Table {
     name: "[balance.NAME]",
@@ -28,6 +31,12 @@ pub(super) static BALANCE: Table = Table {
             "flows_max",
             Shape::Number(1, FLOWS_MAX),
             "Maximum number of flows; 4096 if not given. Others are refused.",
+        ),
+        key(
+            "flows_per_client",
+            Shape::Number(1, FLOWS_MAX),
+            "Maximum number of flows of one client: an IPv4 address or an IPv6 /64. No such bound if \
+             not given.",
         ),
         required("relay", Shape::Many(&RELAY, RELAYS_MAX), "The relays, with their delay models."),
     ],
@@ -58,6 +67,20 @@ static RELAY: Table = Table {
              not given.",
         ),
         key("hops", Shape::Number(1, 255), "Hops to it, for min-hop; 1 if not given."),
+        key(
+            "model",
+            Shape::Choice(MODELS),
+            "described: the model stands as it is. live: the times to answers of this relay make its \
+             service time longer or shorter, to an eighth and eight times at most. described if not \
+             given.",
+        )
+        .or("described"),
+        key(
+            "path_us",
+            Shape::Number(0, PATH_US_MAX),
+            "Microseconds of the round trip to it without its own work, which `live` subtracts; \
+             measured if not given.",
+        ),
     ],
 };
 

@@ -28,8 +28,8 @@ plain_enum!(MergeLimit { 0 => Octets(most), 1 => PathMtu });
 plain_enum!(Series { 0 => Plain, 1 => Merge(form, limit), 2 => Split });
 plain_struct!(UdpGatewaySetup { listen, target, series, clients_max });
 plain_enum!(UdpTarget { 0 => Server(server), 1 => Balance(balance) });
-plain_struct!(FlowBalance { policy, kind, flows_max, relays });
-plain_struct!(FlowRelay { address, model, hops });
+plain_struct!(FlowBalance { policy, kind, flows_max, flows_per_client, relays });
+plain_struct!(FlowRelay { address, model, hops, is_live, path });
 plain_enum!(PathPolicy { 0 => LeastLoad, 1 => Weighted, 2 => MinHop });
 plain_struct!(FlowKind { rate, octets, bound_us, quantile });
 plain_struct!(NodeModel { queue, service, setup, variation, spread });
@@ -141,7 +141,8 @@ mod tests {
             policy: PathPolicy::Weighted,
             kind: FlowKind { rate: 10.0, octets: 400.0, bound_us: 6000.0, quantile: 0.95 },
             flows_max: 100,
-            relays: vec![FlowRelay { address: peer, model, hops: 3 }; 2],
+            flows_per_client: None,
+            relays: vec![FlowRelay { address: peer, model, hops: 3, is_live: true, path: None }; 2],
         };
         let balanced = UdpGatewaySetup { target: UdpTarget::Balance(balance), ..setup.clone() };
         let forwarder = ReportForwarderSetup { listen: peer, cse: peer };

@@ -155,6 +155,17 @@ mod tests {
     use gatewright_wire::{EtherType, IpProtocol};
     use std::time::Duration;
 
+    fn a_balance() -> FlowBalance {
+        let kind = FlowKind { rate: 10.0, octets: 100.0, bound_us: 6000.0, quantile: 0.95 };
+        FlowBalance {
+            policy: PathPolicy::MinHop,
+            kind,
+            flows_max: 7,
+            flows_per_client: Some(2),
+            relays: Vec::new(),
+        }
+    }
+
     #[test]
     fn every_request_comes_back_from_its_octets() {
         let link = LinkIndex(2);
@@ -177,9 +188,7 @@ mod tests {
         };
         let new = |value| HandlerOrder::New(AttachmentId(3), at, value);
         let rules = vec![Rule { which, verdict: Verdict::Drop }];
-        let kind = FlowKind { rate: 10.0, octets: 100.0, bound_us: 6000.0, quantile: 0.95 };
-        let balance =
-            FlowBalance { policy: PathPolicy::MinHop, kind, flows_max: 7, relays: Vec::new() };
+        let balance = a_balance();
         let orders = vec![
             HandlerOrder::Kept(AttachmentId(1)),
             new(HandlerValue::Count),

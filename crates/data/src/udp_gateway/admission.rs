@@ -4,12 +4,16 @@
 //! its own measure, or, as a next hop, when nobody tells its link-layer address. Its flows go to
 //! another relay with their next datagram, if one can be reached.
 
-use super::balance::{FlowBalance, RelayItem, balance_place};
+use super::balance::{FlowBalance, FlowRelay, RelayItem, balance_place};
 use gatewright_delay::{
-    FlowAdmission, FlowId, FlowRefusal, Reachability, reachable_paths, relay_paths,
+    ClientFlows, FactorChange, FlowAdmission, FlowId, Reachability, ServiceFactor, reachable_paths,
+    relay_paths,
 };
 use gatewright_stack::Counter;
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 /// How many times as many datagrams as a relay has ever left unanswered in a row make a silence.
 const SILENT_RUNS: u64 = 8;
@@ -24,10 +28,14 @@ const SILENT_FOR: Duration = Duration::from_secs(5);
 /// answers that come later than this count for nothing.
 const TRIAL_FOR: Duration = Duration::from_secs(5);
 
+/// How often measurements of relays that give no answers are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
 /// An admitted flow.
 #[derive(Debug)]
 pub(crate) struct ClientFlow {
     id: FlowId,
+    client: IpAddr,
     relay: usize,
 }
 
@@ -44,6 +52,9 @@ struct WatchedRelay {
     /// The most datagrams before one of its answers, at most [`RUN_MAX`]; 0 if it has never
     /// answered: then its silence says nothing.
     longest: u64,
+    /// What its answers say of its service, and the factor that is shown, in thousandths; `None`
+    /// unless it is live.
+    factor: Option<(ServiceFactor, u64)>,
 }
 
 impl WatchedRelay {
@@ -69,11 +80,14 @@ pub(crate) struct ClientAdmission {
     /// The paths of a flow while all relays can be reached.
     candidates: Vec<Vec<usize>>,
     admission: FlowAdmission,
+    clients: ClientFlows,
     relays: Vec<WatchedRelay>,
     counters: Vec<Counter>,
     /// The refusal of all further flows, by its place among the reasons, and its end. All are of one
     /// kind, so it holds until one ends or a relay may be back: a refused one costs no computation.
     full: Option<(usize, Duration)>,
+    /// When measurements of all relays are looked at again.
+    next_look: Duration,
     /// No flow ends before this time.
     next_end: Duration,
     /// Whether a relay was left out, or has come back, since the last look.
@@ -84,13 +98,19 @@ impl ClientAdmission {
     pub(crate) fn new(balance: FlowBalance, counters: Vec<Counter>) -> Self {
         let hops: Vec<u8> = balance.relays.iter().map(|relay| relay.hops).collect();
         let models = balance.relays.iter().map(|relay| relay.model);
+        let watched = |relay: &FlowRelay| WatchedRelay {
+            factor: relay.is_live.then(|| (ServiceFactor::new(relay.model, relay.path), 0)),
+            ..WatchedRelay::default()
+        };
         Self {
             candidates: relay_paths(balance.policy, &hops),
             admission: FlowAdmission::new(models, balance.flows_max),
-            relays: vec![WatchedRelay::default(); balance.relays.len()],
+            clients: ClientFlows::new(balance.flows_per_client),
+            relays: balance.relays.iter().map(watched).collect(),
             balance,
             counters,
             full: None,
+            next_look: Duration::ZERO,
             next_end: Duration::MAX,
             has_changed: false,
         }
@@ -121,15 +141,21 @@ impl ClientAdmission {
         std::mem::replace(&mut self.has_changed, false)
     }
 
-    /// Admits a flow that ends at `until` if it stays silent; `None` if it is refused, which is
-    /// counted.
+    /// Admits a flow of `client` that ends at `until` if it stays silent; `None` if it is refused,
+    /// which is counted.
     pub(crate) fn admit(
         &mut self,
+        client: IpAddr,
         now: Duration,
         until: Duration,
     ) -> Option<(ClientFlow, SocketAddr)> {
+        self.look(now);
         if let Some((reason, _)) = self.full.filter(|&(_, end)| now < end) {
             self.count(reason);
+            return None;
+        }
+        if let Err(refusal) = self.clients.check(client) {
+            self.count(refusal.place());
             return None;
         }
         let FlowBalance { kind, policy, relays, .. } = &self.balance;
@@ -150,17 +176,17 @@ impl ClientAdmission {
                 if its.reachability.choose(now) {
                     its.trial = Some((flow.id, now));
                 }
+                self.clients.add(client);
                 self.next_end = self.next_end.min(until);
                 self.count(balance_place(relay, RelayItem::Admitted));
-                return Some((ClientFlow { id: flow.id, relay }, address));
+                return Some((ClientFlow { id: flow.id, client, relay }, address));
             }
             Err(refusal) => refusal,
         };
-        let reason = FlowRefusal::NAMES.iter().position(|name| *name == refusal.name());
         let ends = self.relays.iter().filter_map(|its| its.reachability.left_out_until());
         let end = ends.filter(|end| *end > now).min().unwrap_or(Duration::MAX);
-        self.full = reason.map(|reason| (reason, end));
-        self.count(reason.unwrap_or_default());
+        self.full = Some((refusal.place(), end));
+        self.count(refusal.place());
         None
     }
 
@@ -176,6 +202,7 @@ impl ClientAdmission {
         }
         if self.admission.release(flow.id).is_some() {
             self.full = None;
+            self.clients.remove(flow.client);
             self.count(balance_place(flow.relay, RelayItem::Ended));
         }
     }
@@ -209,6 +236,50 @@ impl ClientAdmission {
             its.longest = its.longest.max(its.unanswered.clamp(1, RUN_MAX));
             its.unanswered = 0;
             self.reached(flow.relay);
+        }
+    }
+
+    /// Records that an answer to a flow came so long after its datagrams of so many octets.
+    pub(crate) fn measured(
+        &mut self,
+        flow: &ClientFlow,
+        now: Duration,
+        (time, octets): (Duration, u32),
+    ) {
+        let its = self.relays.get_mut(flow.relay).and_then(|its| its.factor.as_mut());
+        let Some((factor, _)) = its else { return };
+        factor.answered(now, time, octets);
+        self.count(balance_place(flow.relay, RelayItem::Answers));
+        self.look_at(flow.relay, now);
+    }
+
+    /// Ends the measurements that are due. A refused flow asks with each of its packets, so this is
+    /// done once in a while.
+    fn look(&mut self, now: Duration) {
+        if now < self.next_look {
+            return;
+        }
+        self.next_look = now.saturating_add(LOOK_EVERY);
+        for relay in 0..self.relays.len() {
+            self.look_at(relay, now);
+        }
+    }
+
+    fn look_at(&mut self, relay: usize, now: Duration) {
+        let its = self.relays.get_mut(relay).and_then(|its| its.factor.as_mut());
+        let Some((factor, shown)) = its else { return };
+        let Some(change) = factor.look(now) else { return };
+        let permille = factor.permille();
+        // A counter that is only added to shows a value that goes up and down.
+        let more = permille.wrapping_sub(std::mem::replace(shown, permille));
+        self.admission.set_service_factor(relay, factor.factor());
+        // It may carry more than before.
+        self.full = None;
+        self.add(balance_place(relay, RelayItem::FactorPermille), more);
+        match change {
+            FactorChange::Moved => {}
+            FactorChange::Drifts => self.count(balance_place(relay, RelayItem::Drifted)),
+            FactorChange::Steady => self.count(balance_place(relay, RelayItem::Steady)),
         }
     }
 
@@ -255,8 +326,12 @@ impl ClientAdmission {
     }
 
     fn count(&self, place: usize) {
+        self.add(place, 1);
+    }
+
+    fn add(&self, place: usize, more: u64) {
         if let Some(counter) = self.counters.get(place) {
-            counter.add(1);
+            counter.add(more);
         }
     }
 }

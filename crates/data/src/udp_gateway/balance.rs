@@ -2,7 +2,7 @@
 //! route.
 
 use gatewright_delay::{FlowKind, FlowRefusal, NodeModel, PathPolicy};
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
 /// Where a UDP gateway forwards datagrams to.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,6 +39,8 @@ pub struct FlowBalance {
     pub kind: FlowKind,
     /// Maximum number of flows at once.
     pub flows_max: usize,
+    /// Maximum number of flows of one client; `None` for no such bound.
+    pub flows_per_client: Option<u32>,
     /// The relays, all of one address family.
     pub relays: Vec<FlowRelay>,
 }
@@ -52,6 +54,10 @@ pub struct FlowRelay {
     pub model: NodeModel,
     /// Hops to it, for [`PathPolicy::MinHop`].
     pub hops: u8,
+    /// Whether the times to its answers change its service time.
+    pub is_live: bool,
+    /// The round trip to it without its own work, where that is known.
+    pub path: Option<Duration>,
 }
 
 /// Counts of a balance at one moment.
@@ -76,12 +82,26 @@ pub struct FlowRelayCounts {
     pub left_out: u64,
     /// How often it has come back.
     pub back: u64,
+    /// Its answers whose times were measured; none unless it is live.
+    pub answers: u64,
+    /// By how much its service takes longer than described, in thousandths; 0 before the first
+    /// answer.
+    pub factor_permille: u64,
+    /// How often the described and the measured service have begun to differ.
+    pub drifted: u64,
+    /// How often they have come together again.
+    pub steady: u64,
 }
 
 impl FlowRelayCounts {
     /// Whether it is left out at this moment.
     pub const fn is_left_out(&self) -> bool {
         self.left_out > self.back
+    }
+
+    /// Whether its described and its measured service differ at this moment.
+    pub const fn drifts(&self) -> bool {
+        self.drifted > self.steady
     }
 }
 
@@ -93,11 +113,24 @@ pub(crate) enum RelayItem {
     Unreachable,
     LeftOut,
     Back,
+    Answers,
+    FactorPermille,
+    Drifted,
+    Steady,
 }
 
 impl RelayItem {
-    const ALL: [Self; 5] =
-        [Self::Admitted, Self::Ended, Self::Unreachable, Self::LeftOut, Self::Back];
+    const ALL: [Self; 9] = [
+        Self::Admitted,
+        Self::Ended,
+        Self::Unreachable,
+        Self::LeftOut,
+        Self::Back,
+        Self::Answers,
+        Self::FactorPermille,
+        Self::Drifted,
+        Self::Steady,
+    ];
 
     const fn name(self) -> &'static str {
         match self {
@@ -106,6 +139,10 @@ impl RelayItem {
             Self::Unreachable => "unreachable",
             Self::LeftOut => "left-out",
             Self::Back => "back",
+            Self::Answers => "answers",
+            Self::FactorPermille => "factor-permille",
+            Self::Drifted => "drifted",
+            Self::Steady => "steady",
         }
     }
 }
@@ -141,6 +178,10 @@ impl FlowBalanceCounts {
                 unreachable: its(RelayItem::Unreachable),
                 left_out: its(RelayItem::LeftOut),
                 back: its(RelayItem::Back),
+                answers: its(RelayItem::Answers),
+                factor_permille: its(RelayItem::FactorPermille),
+                drifted: its(RelayItem::Drifted),
+                steady: its(RelayItem::Steady),
             }
         };
         Self {
@@ -156,9 +197,16 @@ impl FlowBalanceCounts {
         self.refused.iter().map(|(_, count)| count).sum()
     }
 
-    /// All refused flows, how often relays were left out, and how often they have come back.
-    pub fn watched(&self) -> [u64; 3] {
+    /// All refused flows, how often relays were left out and have come back, and how often their
+    /// described and measured service began to differ and came together again.
+    pub fn watched(&self) -> [u64; 5] {
         let sum = |of: fn(&FlowRelayCounts) -> u64| self.relays.iter().map(of).sum();
-        [self.refused(), sum(|its| its.left_out), sum(|its| its.back)]
+        [
+            self.refused(),
+            sum(|its| its.left_out),
+            sum(|its| its.back),
+            sum(|its| its.drifted),
+            sum(|its| its.steady),
+        ]
     }
 }

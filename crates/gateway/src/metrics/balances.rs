@@ -24,6 +24,18 @@ const UNREACHABLE: Family = (
     "Failures to reach a relay of a balance: connections that it did not accept, ICMP errors about \
      datagrams to it, its silences, or no link-layer address.",
 );
+const FACTOR: Family = (
+    "gatewright_balance_service_factor",
+    "",
+    "By how much a live relay's service takes longer than described, by the times to its answers.",
+);
+const ANSWERS: Family =
+    ("gatewright_balance_answers", "answers", "Answers of a live relay whose times were measured.");
+const DRIFTS: Family = (
+    "gatewright_balance_drifts",
+    "",
+    "Whether the described and the measured service of a live relay differ by more than half.",
+);
 
 /// The families of all balances; nothing without one.
 pub(super) fn write(page: &mut Page, balances: &[BalanceStatus]) {
@@ -37,6 +49,11 @@ pub(super) fn write(page: &mut Page, balances: &[BalanceStatus]) {
             if let Some(reachability) = &relay.reachability {
                 page.gauge(LEFT_OUT, &labels, u8::from(reachability.left_out));
                 page.count(UNREACHABLE, &labels, reachability.unreachable);
+            }
+            if let Some(live) = &relay.live {
+                page.gauge(FACTOR, &labels, format!("{:e}", live.factor));
+                page.count(ANSWERS, &labels, live.answers);
+                page.gauge(DRIFTS, &labels, u8::from(live.drifts));
             }
         }
         page.count(ADMITTED, &[name], balance.admitted);

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     api::{AttachedAnswer, UdpGatewayAnswer},
-    balance::{BalanceStatus, BalancedRelayStatus, RelayReachability},
+    balance::{BalanceStatus, BalancedRelayStatus, LiveService, RelayReachability},
     delay_models::RelayDelay,
     events::EventCount,
 };
@@ -141,8 +141,9 @@ fn part_status() -> PartStatus {
 fn balance() -> BalanceStatus {
     let address = "192.0.2.1:80".parse().unwrap();
     let reachability = Some(RelayReachability { left_out: true, unreachable: 7 });
-    let relay =
-        BalancedRelayStatus { address, flows: 3, load: 0.125, a_us: 1.0, c_ns: 0.0, reachability };
+    let live = Some(LiveService { factor: 2.5, answers: 40, drifts: true });
+    let (flows, load, a_us, c_ns) = (3, 0.125, 1.0, 0.0);
+    let relay = BalancedRelayStatus { address, flows, load, a_us, c_ns, reachability, live };
     let refused = [("late", 2)].into();
     let name = "servers".to_owned();
     BalanceStatus { name, policy: "least-load", admitted: 5, refused, relays: vec![relay] }
@@ -288,6 +289,9 @@ fn a_page_follows_the_format_and_says_what_was_counted() {
         ("gatewright_balance_flows{balance=\"servers\",relay=\"192.0.2.1:80\"}", 3.0),
         ("gatewright_balance_load{balance=\"servers\",relay=\"192.0.2.1:80\"}", 0.125),
         ("gatewright_balance_left_out{balance=\"servers\",relay=\"192.0.2.1:80\"}", 1.0),
+        ("gatewright_balance_service_factor{balance=\"servers\",relay=\"192.0.2.1:80\"}", 2.5),
+        ("gatewright_balance_answers_total{balance=\"servers\",relay=\"192.0.2.1:80\"}", 40.0),
+        ("gatewright_balance_drifts{balance=\"servers\",relay=\"192.0.2.1:80\"}", 1.0),
         ("gatewright_balance_unreachable_total{balance=\"servers\",relay=\"192.0.2.1:80\"}", 7.0),
         ("gatewright_balance_admitted_flows_total{balance=\"servers\"}", 5.0),
         ("gatewright_balance_refused_flows_total{balance=\"servers\",reason=\"late\"}", 2.0),

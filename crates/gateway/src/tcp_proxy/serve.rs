@@ -20,7 +20,7 @@ use nix::{
 };
 use std::{
     io::{self, ErrorKind},
-    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream},
     os::fd::{AsFd, AsRawFd},
     sync::{
         Arc,
@@ -64,6 +64,8 @@ struct ProxiedConnection {
     connected: bool,
     /// The time of its last activity.
     moved_at: Instant,
+    /// When the first octets since the server's last ones were passed to it, and how many since.
+    awaits: Option<(Instant, u64)>,
     /// Its place at a relay of the balance, until it is closed.
     flow: Option<AdmittedFlow>,
 }
@@ -153,7 +155,7 @@ impl ProxyServer {
         self.waiting = AcceptState::Some;
         for _ in 0..ACCEPTS_MAX {
             match self.listener.accept() {
-                Ok((client, _)) => {
+                Ok((client, from)) => {
                     count(&self.counts.accepted, 1);
                     let open = self.connections.len() - self.vacant.len();
                     // The last descriptors are for what serves no peer.
@@ -161,7 +163,7 @@ impl ProxyServer {
                         count(&self.counts.refused, 1);
                         break_off(&client);
                     } else {
-                        self.serve(client, now);
+                        self.serve(client, from.ip(), now);
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -179,10 +181,10 @@ impl ProxyServer {
     }
 
     /// Begins to connect for a client, or breaks it off.
-    fn serve(&mut self, client: TcpStream, now: Instant) {
+    fn serve(&mut self, client: TcpStream, from: IpAddr, now: Instant) {
         let (address, flow) = match &self.setup.target {
             ConnectionTarget::Server(server) => (Some(*server), None),
-            ConnectionTarget::Balance(balancer, kind) => match balancer.admit(*kind, now) {
+            ConnectionTarget::Balance(balancer, kind) => match balancer.admit(from, *kind, now) {
                 Ok(flow) => (flow.server(), Some(flow)),
                 Err(_refusal) => {
                     count(&self.counts.not_admitted, 1);
@@ -225,6 +227,7 @@ impl ProxyServer {
             to_client: Pipe::new(),
             connected: false,
             moved_at: now,
+            awaits: None,
             flow,
         };
         match self.connections.get_mut(index) {
@@ -322,10 +325,10 @@ impl ProxiedConnection {
         if !self.connected {
             match self.server.take_error() {
                 Ok(None) if self.server.peer_addr().is_ok() => {
-                    (self.connected, self.moved_at) = (true, now);
                     if let Some(flow) = &mut self.flow {
-                        flow.accepted();
+                        flow.accepted(now, now.saturating_duration_since(self.moved_at));
                     }
+                    (self.connected, self.moved_at) = (true, now);
                 }
                 Ok(None) => return Ok(false),
                 Ok(Some(_)) | Err(_) => return Err(End::Unreachable),
@@ -338,10 +341,24 @@ impl ProxiedConnection {
         if there.moved || back.moved {
             self.moved_at = now;
         }
+        self.measure(now, u64::try_from(there.octets).unwrap_or_default(), back.octets > 0);
         if self.to_server.is_finished() && self.to_client.is_finished() {
             return Err(End::Ended);
         }
         Ok(there.more || back.more)
+    }
+
+    /// Measures the time from a request to its answer, for a live relay. Octets that are passed on
+    /// together with an answer belong to the next request.
+    fn measure(&mut self, now: Instant, octets: u64, is_answered: bool) {
+        let Some(flow) = &self.flow else { return };
+        if is_answered && let Some((since, sum)) = self.awaits.take() {
+            flow.answered(now, now.saturating_duration_since(since), sum);
+        }
+        if octets > 0 {
+            let (_, sum) = self.awaits.get_or_insert((now, 0));
+            *sum += octets;
+        }
     }
 }
 

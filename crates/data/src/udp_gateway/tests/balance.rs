@@ -20,9 +20,12 @@ fn relays(policy: PathPolicy, relays: &[(u16, f64, u8)]) -> FlowBalance {
             address: SocketAddr::from((SERVER.0, port)),
             model: NodeModel { queue, service, setup: None, variation: 1.0, spread: 1.0 },
             hops,
+            is_live: false,
+            path: None,
         }
     };
-    FlowBalance { policy, kind: KIND, flows_max: 1000, relays: relays.iter().map(relay).collect() }
+    let relays = relays.iter().map(relay).collect();
+    FlowBalance { policy, kind: KIND, flows_max: 1000, flows_per_client: None, relays }
 }
 
 fn world(policy: PathPolicy, of: &[(u16, f64, u8)], clients_max: u16) -> World {
@@ -250,4 +253,48 @@ fn speeds_hops_and_the_table_s_room_decide_where_they_are_asked_for() {
     let mut narrow = World::towards(UdpTarget::Balance(narrow), Series::Plain, CLIENTS_MAX);
     assert_eq!(narrow.clients_send(&requests(1..=5)).len(), 3);
     assert_eq!(refused(&narrow), [("full", 2)]);
+}
+
+/// Two relays with one model of 1 ms, the second of which takes 5 ms longer now and then longer still:
+/// new clients go to the first. The quickest answer stands for the path.
+#[test]
+fn clients_go_to_the_relay_that_answers_as_described() {
+    let mut both = relays(PathPolicy::LeastLoad, &RELAYS.map(|port| (port, 1.0, 1)));
+    both.kind.bound_us = 30_000.0;
+    for relay in &mut both.relays {
+        relay.is_live = true;
+    }
+    let mut world = World::towards(UdpTarget::Balance(both), Series::Plain, CLIENTS_MAX);
+    for round in 0..12 * 20 {
+        let sent = world.clients_send(&requests(1..=4));
+        assert_eq!(shares(&sent), [2, 2]);
+        world.now += Duration::from_millis(1);
+        answer(&mut world, &sent, RELAYS[0]);
+        world.now += Duration::from_millis(if round == 0 { 0 } else { 5 });
+        answer(&mut world, &sent, RELAYS[1]);
+        world.now += Duration::from_millis(45);
+    }
+    let live = |world: &World| of_relays(world, |its| (its.answers, its.drifts()));
+    assert_eq!(live(&world), [(480, false), (480, true)]);
+    let factors = of_relays(&world, |its| its.factor_permille);
+    assert!(factors[0] < 1100 && (3500..6000).contains(&factors[1]), "{factors:?}");
+    assert_eq!(shares(&world.clients_send(&requests(5..=14))), [10, 0]);
+    // What gives no answers is not called slow for ever.
+    for client in 20..28 {
+        world.now += Duration::from_secs(31);
+        world.clients_send(&requests(client..=client));
+    }
+    assert_eq!(live(&world)[1], (480, false));
+}
+
+#[test]
+fn one_client_address_has_no_more_flows_than_one_client_may() {
+    let mut narrow = relays(PathPolicy::LeastLoad, &RELAYS.map(|port| (port, 1.0, 1)));
+    narrow.flows_per_client = Some(3);
+    let mut world = World::towards(UdpTarget::Balance(narrow), Series::Plain, CLIENTS_MAX);
+    assert_eq!(world.clients_send(&requests(1..=5)).len(), 3);
+    assert_eq!(refused(&world), [("client", 2)]);
+    // When the first have been silent for long enough, their places are free.
+    world.now += UNCONFIRMED_FOR;
+    assert_eq!(world.clients_send(&requests(4..=5)).len(), 2);
 }

@@ -77,6 +77,12 @@ const IPERF3: (&str, Relation, f64) = ("iperf3_mean_off_pct", Relation::AtMost, 
 /// percent.
 const LOADED: (&str, Relation, f64) = ("rrul_ping_median_off_pct", Relation::AtMost, 5.0);
 
+/// The same against flent's test `ping`, by ICMP and by UDP.
+const FLENT: [(&str, Relation, f64); 2] = [
+    ("flent_icmp_median_off_pct", Relation::AtMost, 5.0),
+    ("flent_udp_median_off_pct", Relation::AtMost, 5.0),
+];
+
 pub(crate) fn run_lab(options: Options) -> Result<Bench, String> {
     let mut bench = Bench::new("lab", options);
     round_trips(&mut bench, options)?;
@@ -162,18 +168,45 @@ fn round_trips(bench: &mut Bench, options: Options) -> Result<(), String> {
 fn loaded_round_trips(bench: &mut Bench, options: Options) -> Result<(), String> {
     let (key, relation, bound) = LOADED;
     if let Some(missing) = Needs::new().namespaces().linux(6, 6).program("ping").missing() {
-        bench.skip(key, relation, bound, &missing.to_string());
+        for (key, relation, bound) in [LOADED].into_iter().chain(FLENT) {
+            bench.skip(key, relation, bound, &missing.to_string());
+        }
         return Ok(());
     }
+    let off = |ours: f64, peer: f64| 100.0 * (ours / peer - 1.0).abs();
+    let [mut icmp, mut udp] = [false; 2];
     let link = LinkShape { capacity_mbps: 20.0, latency_us: 3000, jitter_us: 0, loss_pct: 0.0 };
     for _round in 0..options.rounds() {
         let found = round_trips_under_load(&experiment(options), link)?;
         bench.sample("rrul_stamp_us", "µs", found.stamp_us);
         bench.sample("rrul_ping_us", "µs", found.ping_us);
-        bench.sample(key, "%", 100.0 * (found.stamp_us / found.ping_us - 1.0).abs());
+        bench.sample(key, "%", off(found.stamp_us, found.ping_us));
+        let Some(flent) = found.flent else { continue };
+        let [(by_icmp, ..), (by_udp, ..)] = FLENT;
+        icmp = true;
+        bench.sample("flent_stamp_us", "µs", flent.stamp_us);
+        bench.sample("flent_icmp_us", "µs", flent.icmp_us);
+        bench.sample(by_icmp, "%", off(flent.stamp_us, flent.icmp_us));
+        if let Some(udp_us) = flent.udp_us {
+            udp = true;
+            bench.sample("flent_udp_us", "µs", udp_us);
+            bench.sample(by_udp, "%", off(flent.stamp_us, udp_us));
+        }
     }
     bench.promise(key, relation, bound);
-    bench.note("rrul_…: the method of flent's test RRUL, by our own streams; flent is not run");
+    for ((key, relation, bound), (is_there, program)) in
+        FLENT.into_iter().zip([(icmp, "flent"), (udp, "flent and irtt")])
+    {
+        if is_there {
+            bench.promise(key, relation, bound);
+        } else {
+            bench.skip(key, relation, bound, &format!("needs the program {program}"));
+        }
+    }
+    bench.note(
+        "rrul_…: the method of flent's test RRUL, by our own streams; flent_…: flent's own test `ping` \
+         beside these",
+    );
     Ok(())
 }
 

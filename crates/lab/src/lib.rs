@@ -40,7 +40,7 @@ pub use compare::{ComparedCondition, LabComparison, compare};
 pub use covariates::{Covariates, RadioCovariates};
 pub use gatewright_delay::FlowKind;
 pub use line::DelayLine;
-pub use loaded::{LoadedRoundTrips, round_trips_under_load};
+pub use loaded::{FlentRoundTrips, LoadedRoundTrips, round_trips_under_load};
 pub use plan::{LabPlan, fit, plan};
 pub use processor::machine;
 pub use promise::{BalanceKeys, FlowPromise, UnusableModel, promise};

@@ -1,8 +1,13 @@
 //! Round trips while streams fill the path both ways, by STAMP and by ping at the same time.
 //!
 //! The method is that of flent's test RRUL (realtime response under load): four TCP streams up, four
-//! down, and a ping beside them. It is repeated here with the kernel's TCP and iputils' ping; flent
-//! itself runs netperf, which Debian's main archive does not have.
+//! down, and a ping beside them. It is repeated here with the kernel's TCP and iputils' ping, as
+//! flent's own RRUL runs netperf, which Debian's main archive does not have. Where flent is installed,
+//! its test `ping` (ICMP, and UDP by irtt) runs beside these streams, too.
+
+mod flent;
+
+pub use flent::FlentRoundTrips;
 
 use crate::analysis::{quantile, sorted};
 use crate::bed::{Bed, BedEnd};
@@ -22,6 +27,8 @@ pub struct LoadedRoundTrips {
     pub stamp_us: f64,
     /// Median by ping.
     pub ping_us: f64,
+    /// What flent saw afterwards, and STAMP at the same time; `None` without the program.
+    pub flent: Option<FlentRoundTrips>,
     /// Octets of the streams up, and down.
     pub octets: [u64; 2],
 }
@@ -53,6 +60,7 @@ pub fn round_trips_under_load(
     let sink = SocketAddrV4::new(*at.ip(), at.port() + 1);
     let listener = bed.at_end(BedEnd::Receiver, || TcpListener::bind(sink))?;
     let listener = listener.map_err(|error| format!("streams: {error}"))?;
+    let _irtt = flent::irtt_server(&bed, *at.ip())?;
     let (bed, stop) = (&bed, &AtomicBool::new(false));
     let (up, down) = (&AtomicU64::new(0), &AtomicU64::new(0));
     let (tell, told) = channel();
@@ -76,12 +84,15 @@ pub fn round_trips_under_load(
         });
         let stamp = told.recv_timeout(LISTENS_WITHIN);
         let stamp = stamp.map_err(|_| "the reflector does not start".to_owned());
-        let medians = streams.and(stamp).and_then(|stamp| medians(bed, stamp, *at.ip()));
+        let medians = streams.and(stamp).and_then(|stamp| {
+            let by_ping = medians(bed, stamp, *at.ip())?;
+            Ok((by_ping, flent::beside_stamp(bed, stamp, *at.ip())?))
+        });
         stop.store(true, Ordering::Relaxed);
         let _counters = reflector.join();
-        let (stamp_us, ping_us) = medians?;
+        let ((stamp_us, ping_us), flent) = medians?;
         let octets = [up, down].map(|count| count.load(Ordering::Relaxed));
-        Ok(LoadedRoundTrips { stamp_us, ping_us, octets })
+        Ok(LoadedRoundTrips { stamp_us, ping_us, flent, octets })
     })
 }
 

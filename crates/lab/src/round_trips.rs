@@ -23,7 +23,7 @@ pub struct RoundTripMedians {
 }
 
 /// The server of a peer, until it is dropped.
-struct PeerServer(Child);
+pub(crate) struct PeerServer(pub(crate) Child);
 
 impl Drop for PeerServer {
     fn drop(&mut self) {

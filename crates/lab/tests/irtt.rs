@@ -1,4 +1,4 @@
-//! Round trips by our STAMP sender beside irtt's and ping's, over one path each.
+//! Round trips by our STAMP sender beside irtt's, ping's and flent's, over one path each.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use gatewright_config::{LinkShape, parse_experiment};
@@ -11,9 +11,10 @@ use std::time::Duration;
 const EXPERIMENT: &str = include_str!("../../../examples/lab/default.toml");
 
 fn main() {
-    let tests: [(&str, &str, fn()); 2] = [
+    let tests: [(&str, &str, fn()); 3] = [
         ("both_see_the_latency_of_the_path", "irtt", both_see_the_latency),
         ("both_see_the_queue_that_streams_fill", "ping", both_see_the_queue),
+        ("flent_sees_the_queue_that_streams_fill", "flent", flent_sees_the_queue),
     ];
     let trials = tests.map(|(name, program, run)| {
         let missing = Needs::new().namespaces().linux(6, 6).program(program).missing();
@@ -38,6 +39,18 @@ fn both_see_the_queue() {
     for median in [found.stamp_us, found.ping_us] {
         assert!(median > 15_000.0, "{found:?}");
     }
+}
+
+/// flent's own test `ping` beside the streams. Its UDP half needs irtt.
+fn flent_sees_the_queue() {
+    let experiment = parse_experiment(SourceId::default(), EXPERIMENT).unwrap();
+    let link = LinkShape { capacity_mbps: 10.0, latency_us: 3000, jitter_us: 0, loss_pct: 0.0 };
+    let flent = round_trips_under_load(&experiment, link).unwrap().flent.unwrap();
+    for median in [Some(flent.stamp_us), Some(flent.icmp_us), flent.udp_us].into_iter().flatten() {
+        assert!(median > 15_000.0, "{flent:?}");
+    }
+    let has_irtt = Needs::new().program("irtt").missing().is_none();
+    assert_eq!(flent.udp_us.is_some(), has_irtt, "{flent:?}");
 }
 
 /// Two links of 3 ms are 12 ms there and back. On a busy machine a delay line is late, for both tools

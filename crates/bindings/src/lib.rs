@@ -22,6 +22,7 @@ pub mod http;
 mod keyring;
 pub mod listen;
 pub mod listeners;
+mod local_route;
 mod mqtt;
 mod observing;
 mod outgoing;

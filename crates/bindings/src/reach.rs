@@ -5,6 +5,7 @@
 //! the CSE itself listens on loopback only, or an operator allows them. An operator may also name the
 //! networks that are to be asked, or are not.
 
+use crate::local_route::stays_here;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::sync::atomic::{AtomicU64, Ordering};
 use gatewright_config::Prefix;
@@ -116,13 +117,7 @@ fn is_own(address: IpAddr) -> bool {
         || address.is_loopback()
         || address.is_unspecified()
         || address.is_multicast()
-        || is_from_here(address)
-}
-
-/// Whether the system would send from the same address that it sends to: it belongs to an
-/// interface.
-fn is_from_here(address: IpAddr) -> bool {
-    source_towards(address) == Some(address)
+        || stays_here(address)
 }
 
 /// The source address by which the system would send to an address.

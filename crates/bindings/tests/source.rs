@@ -1,5 +1,6 @@
 //! Rules that are bound to addresses, by every binding: the address of a socket counts, and what
-//! comes by a broker has none. Without mosquitto in the path that part is skipped, and says so.
+//! comes by a broker has none. Without mosquitto in the path that part is skipped, and says so; so is
+//! what needs a namespace.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -11,15 +12,16 @@
 mod shared;
 
 use gatewright_bindings::client::Client;
-use gatewright_bindings::cse::RunningCse;
-use gatewright_onem2m::{ResourceType, Status};
+use gatewright_bindings::cse::{CseServerConfig, RunningCse, start};
+use gatewright_onem2m::{CseConfig, CseType, ResourceType, Status};
+use gatewright_testbed::{Namespace, Needs, Veth};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Bytes;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use libtest_mimic::{Arguments, Trial};
 use shared::{Binding, Broker, block_on, broker_program, wait_for};
 use std::process::ExitCode;
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 
 /// Containers by the addresses that may read them: every test speaks over the loopback.
 const PLACES: [(&str, &str); 3] = [
@@ -42,6 +44,11 @@ fn main() -> ExitCode {
         trial("http_2", || block_on(by_http_2()), true),
         trial("ws", || block_on(by_socket(Binding::Ws)), true),
         trial("coap", || block_on(by_socket(Binding::Coap)), true),
+        trial(
+            "local_route",
+            networks_routed_to_this_machine,
+            Needs::new().namespaces().missing().is_none(),
+        ),
         trial("mqtt", || block_on(by_broker()), broker_program().is_some()),
     ];
     libtest_mimic::run(&arguments, trials).exit_code()
@@ -89,6 +96,62 @@ async fn by_broker() {
     let (running, client) = places(broker.binding()).await;
     assert_eq!(statuses(&client).await, [Status::OriginatorHasNoPrivilege; 3]);
     running.stop().await;
+}
+
+/// Whole networks (RFC 5737, RFC 3849) are this machine's by local routes, on no interface.
+fn networks_routed_to_this_machine() {
+    let host = Namespace::new().unwrap();
+    host.ip(&["-4", "route", "add", "local", "192.0.2.0/24", "dev", "lo"]).unwrap();
+    host.ip(&["-6", "route", "add", "local", "2001:db8::/64", "dev", "lo"]).unwrap();
+    // Another machine's, if it were there: the kernel has a route that leads away.
+    let cable = Veth::pair(&host, "away", &host, "there").unwrap();
+    cable.a.add_address("198.51.100.1/24").unwrap();
+    cable.up().unwrap();
+    host.run(|| block_on(by_local_routes())).unwrap();
+}
+
+async fn by_local_routes() {
+    let own = ["192.0.2.7", "[2001:db8::7]", "198.51.100.1", "198.51.100.255"];
+    for allowed in [false, true] {
+        let cse = CseConfig::new(CseType::Infrastructure, "/id-in", "cse-in");
+        let mut config = CseServerConfig::new(cse);
+        config.listen = vec!["0.0.0.0:0".parse().unwrap()];
+        config.reach_own = allowed;
+        let running = start(config).await.unwrap();
+        let url = format!("http://127.0.0.1:{}", running.addresses()[0].port());
+        let plain = Client::new(url, "Cplain", "p");
+        let ae = r#"{"m2m:ae":{"rn":"a","api":"Nx","rr":false,"srv":["4"]}}"#;
+        let made = plain.create("cse-in", ResourceType::ApplicationEntity, ae).await.unwrap();
+        assert_eq!(made.status, Status::Created, "{made:?}");
+        let heard = TcpListener::bind("[::]:0").await.unwrap();
+        let port = heard.local_addr().unwrap().port();
+        let refused = || -> u64 {
+            let all = running.counters().into_iter();
+            all.filter(|(name, _)| *name == "calls_to_own_addresses").map(|(_, count)| count).sum()
+        };
+        let subscribe = async |host: &str| {
+            let sub = format!(r#"{{"m2m:sub":{{"nu":["http://{host}:{port}/"]}}}}"#);
+            plain.create("cse-in/a", ResourceType::Subscription, &sub).await.unwrap()
+        };
+        if allowed {
+            // What the refusals below stand against: these addresses do reach this machine.
+            for host in &own[..2] {
+                tokio::select! {
+                    told = heard.accept() => drop(told.unwrap()),
+                    answer = subscribe(host) => panic!("{host} was not asked: {answer:?}"),
+                }
+            }
+        } else {
+            for (before, host) in (0_u64..).zip(own) {
+                assert_eq!(refused(), before);
+                assert!(!subscribe(host).await.status.is_success(), "{host}");
+                assert_eq!(refused(), before + 1, "{host}");
+            }
+            assert!(!subscribe("198.51.100.7").await.status.is_success());
+            assert_eq!(refused(), 4, "that one is not this machine's");
+        }
+        running.stop().await;
+    }
 }
 
 async fn by_http_2() {

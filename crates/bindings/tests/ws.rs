@@ -141,6 +141,61 @@ async fn a_peer_may_ask_without_waiting() {
     running.stop().await;
 }
 
+/// RFC 6455 §5.4 sets no bound to the frames of a message, and they may be empty. A peer that goes
+/// on with them, or sends more octets than a message may have, is told so (§7.4.1) and is counted.
+#[tokio::test]
+async fn a_message_without_end_is_refused() {
+    let running = Binding::Ws.infrastructure().await;
+    let url = Binding::Ws.url(&running);
+    // Frames without FIN (§5.2): the first of a text, and continuations.
+    let begin = masked(0x01, 0);
+    let cases: [(Vec<u8>, u16); 3] =
+        [(masked(0x00, 0), 1008), (masked(0x00, 1), 1008), (masked(0x00, u16::MAX), 1009)];
+    for (refused, (frame, expected)) in (0_u64..).zip(cases) {
+        let stream = TcpStream::connect(running.ws_addresses()[0]).await.unwrap();
+        let (socket, _) = tokio_tungstenite::client_async(&url, stream).await.unwrap();
+        let (mut reads, mut writes) = socket.into_inner().into_split();
+        let begin = begin.clone();
+        let flood = tokio::spawn(async move {
+            writes.write_all(&begin).await?;
+            // Beyond any bound, and an end for this test.
+            for _ in 0..1_000_000 {
+                writes.write_all(&frame).await?;
+            }
+            Ok::<_, std::io::Error>(())
+        });
+        let mut close = [0; 4];
+        let told = tokio::time::timeout(PATIENCE, reads.read_exact(&mut close)).await;
+        told.expect("told in time").unwrap();
+        assert_eq!((close[0], u16::from_be_bytes([close[2], close[3]])), (0x88, expected));
+        drop(reads);
+        flood.abort();
+        let count = || running.counters().into_iter().find(|it| it.0 == "ws_messages_refused");
+        let counted = async {
+            while count().map(|it| it.1) != Some(refused + 1) {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, counted).await.expect("counted");
+    }
+    running.stop().await;
+}
+
+/// A masked frame (RFC 6455 §5.2) of so many octets.
+fn masked(flags: u8, length: u16) -> Vec<u8> {
+    let mut frame = vec![flags];
+    match u8::try_from(length) {
+        Ok(short @ 0..126) => frame.push(0x80 | short),
+        _ => {
+            frame.push(0x80 | 0x7e);
+            frame.extend(length.to_be_bytes());
+        }
+    }
+    frame.extend([0; 4]);
+    frame.resize(frame.len() + usize::from(length), b' ');
+    frame
+}
+
 /// What one address may have open counts for HTTP and WebSocket together.
 #[tokio::test]
 async fn one_address_has_its_connections_over_both() {

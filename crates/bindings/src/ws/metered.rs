@@ -1,6 +1,8 @@
-//! A stream whose octets count for its peer until they form a complete message.
+//! A stream whose octets count for its peer until they form a complete message, and whose frames are
+//! counted for each message.
 
 use super::READ_MAX;
+use super::frames::FrameCount;
 use crate::quota::Arriving;
 use core::pin::Pin;
 use core::task::{Context, Poll, ready};
@@ -11,6 +13,17 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// Octets of a short frame's header with its mask (RFC 6455 §5.2).
 const FRAME_HEAD: usize = 6;
 
+/// Why a connection is closed because of what arrives.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Excess {
+    /// More octets are arriving or wait for answers than the peer's limit.
+    Octets,
+    /// A message has too many frames for its length.
+    Frames,
+    /// A message or a frame is too long.
+    Length,
+}
+
 /// Octets of a connection since its last complete message.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Meter(Arc<Mutex<Gauge>>);
@@ -20,7 +33,8 @@ struct Gauge {
     /// None for outgoing connections.
     arriving: Option<Arriving>,
     octets: usize,
-    is_full: bool,
+    frames: FrameCount,
+    excess: Option<Excess>,
 }
 
 impl Meter {
@@ -48,21 +62,31 @@ impl Meter {
         }
     }
 
-    /// Whether the peer exceeded its limit.
-    pub(super) fn is_full(&self) -> bool {
-        self.lock().is_full
+    /// The limit that the peer exceeded.
+    pub(super) fn excess(&self) -> Option<Excess> {
+        self.lock().excess
     }
 
-    /// Counts octets; those of a single read are free.
-    fn count(&self, octets: usize) -> io::Result<()> {
+    /// Records that a message or a frame is too long.
+    pub(super) fn set_too_long(&self) {
+        self.lock().excess = Some(Excess::Length);
+    }
+
+    /// Counts octets, of which those of a single read are free, and the frames in them.
+    fn count(&self, read: &[u8]) -> io::Result<()> {
+        let octets = read.len();
         let mut gauge = self.lock();
+        if gauge.frames.follow(read).is_err() {
+            gauge.excess = Some(Excess::Frames);
+            return Err(io::ErrorKind::QuotaExceeded.into());
+        }
         let before = gauge.octets.max(READ_MAX);
         gauge.octets = gauge.octets.saturating_add(octets);
         let more = gauge.octets.saturating_sub(before);
         if let Some(arriving) = &mut gauge.arriving
             && arriving.grow(more).is_err()
         {
-            gauge.is_full = true;
+            gauge.excess = Some(Excess::Octets);
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
         Ok(())
@@ -95,7 +119,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
-        Poll::Ready(self.meter.count(buffer.filled().len() - before))
+        Poll::Ready(self.meter.count(buffer.filled().get(before..).unwrap_or_default()))
     }
 }
 

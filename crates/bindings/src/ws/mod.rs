@@ -1,11 +1,12 @@
 //! WebSocket binding (TS-0020): primitives as messages, with requests and responses of both sides
 //! over one connection.
 
+mod frames;
 mod metered;
 mod send;
 
 use crate::tasks::spawn;
-use metered::{Meter, Metered};
+use metered::{Excess, Meter, Metered};
 pub(crate) use send::WsSender;
 
 use crate::accept::{Admission, OF_A_PAGE, UNAVAILABLE};
@@ -34,7 +35,7 @@ use tokio_tungstenite::tungstenite::http::header::ORIGIN;
 use tokio_tungstenite::tungstenite::http::{HeaderValue, StatusCode};
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, WebSocketConfig};
-use tokio_tungstenite::tungstenite::{Bytes, Message};
+use tokio_tungstenite::tungstenite::{Bytes, Error, Message};
 
 /// Header that names the subprotocol (TS-0020 §6.2).
 const PROTOCOL: &str = "sec-websocket-protocol";
@@ -70,12 +71,17 @@ fn limits(content_octets_max: usize) -> WebSocketConfig {
 pub(crate) struct Counters {
     connections: AtomicU64,
     handshakes_failed: AtomicU64,
+    messages_refused: AtomicU64,
 }
 
 impl Counters {
-    pub(crate) fn each(&self) -> [(&'static str, u64); 2] {
-        [("ws_connections", &self.connections), ("ws_handshakes_failed", &self.handshakes_failed)]
-            .map(|(name, counter)| (name, counter.load(Ordering::Relaxed)))
+    pub(crate) fn each(&self) -> [(&'static str, u64); 3] {
+        [
+            ("ws_connections", &self.connections),
+            ("ws_handshakes_failed", &self.handshakes_failed),
+            ("ws_messages_refused", &self.messages_refused),
+        ]
+        .map(|(name, counter)| (name, counter.load(Ordering::Relaxed)))
     }
 }
 
@@ -153,6 +159,10 @@ impl<A: Answers> WsServer<A> {
         let (_asks, asked) = mpsc::channel(1);
         meter.clear();
         converse((socket, &meter), serialisation, answers, (asked, PATIENCE), stop).await;
+        // What a peer's octets exceed is counted with its other requests.
+        if let Some(Excess::Frames | Excess::Length) = meter.excess() {
+            self.counters.messages_refused.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -241,11 +251,31 @@ impl Silence {
     }
 }
 
-/// Tells a peer beyond its limit that it may retry.
-async fn turn_away<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut WebSocketStream<S>) {
-    let reason = "too many octets arrive or wait for their answers".into();
-    let close = CloseFrame { code: CloseCode::Again, reason };
+/// Tells a peer what it exceeded (RFC 6455 §7.4.1), and whether it may retry.
+async fn turn_away<S>(socket: &mut WebSocketStream<S>, excess: Excess)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let (code, reason) = match excess {
+        Excess::Octets => (CloseCode::Again, "too many octets arrive or wait for their answers"),
+        Excess::Frames => (CloseCode::Policy, "too many frames for the length of the message"),
+        Excess::Length => (CloseCode::Size, "the message is too long"),
+    };
+    let close = CloseFrame { code, reason: reason.into() };
     let _ = tokio::time::timeout(WITHIN, socket.close(Some(close))).await;
+}
+
+/// Ends a connection after an error, with the reason if the peer exceeded a limit.
+async fn end_after<S>(socket: &mut WebSocketStream<S>, meter: &Meter, error: &Error)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    if matches!(error, Error::Capacity(_)) {
+        meter.set_too_long();
+    }
+    if let Some(excess) = meter.excess() {
+        turn_away(socket, excess).await;
+    }
 }
 
 /// Runs a connection until it ends: answers requests, sends requests and takes their responses.
@@ -283,8 +313,8 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin, A: Answers>(
                         continue;
                     }
                     Some(Ok(Message::Frame(_))) => continue,
-                    Some(Err(_)) if meter.is_full() => return turn_away(&mut socket).await,
-                    Some(Ok(Message::Close(_)) | Err(_)) | None => return,
+                    Some(Err(error)) => return end_after(&mut socket, meter, error).await,
+                    Some(Ok(Message::Close(_))) | None => return,
                 };
                 meter.clear();
                 let text = serialisation.read(octets);

@@ -1,6 +1,6 @@
 //! WebSocket client: sends requests to WebSocket URLs, over one kept connection per peer.
 
-use super::metered::Meter;
+use super::metered::{Meter, Metered};
 use super::{OutgoingCall, PATIENCE, WITHIN, converse, limits, protocol};
 use crate::answers::{Answers, Authenticated};
 use crate::engine::Engine;
@@ -171,12 +171,13 @@ async fn upgrade<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     party: Arc<impl Answers>,
 ) -> Result<PeerConnection, String> {
     let config = Some(limits(ANSWER_OCTETS_MAX));
+    let meter = Meter::default();
+    let stream = Metered::new(stream, meter.clone());
     let upgraded = tokio_tungstenite::client_async_with_config(request, stream, config).await;
     let (socket, _) = upgraded.map_err(|error| error.to_string())?;
     let (asks, asked) = mpsc::channel(WAITING_MAX);
     let (stop, stopped) = watch::channel(false);
     spawn(async move {
-        let meter = Meter::default();
         converse((socket, &meter), serialisation, &party, (asked, PATIENCE), stopped).await;
     });
     Ok(PeerConnection { asks, _stop: Arc::new(stop) })

@@ -146,7 +146,7 @@ impl Cse {
         };
         let children = self.tree.created_since(parent, next, MADE_MAX);
         let mut is_over = children.len() < MADE_MAX;
-        if self.read_for_lagging(queue, &children) {
+        if self.read_for_lagging(queue, parent, &children) {
             if let Some(lag) = self.lagging.0.get_mut(queue) {
                 lag.is_catching_up = false;
             }

@@ -294,7 +294,8 @@ impl Cse {
                 self.ledger.see_all();
                 // The first one's message was posted, or is not to be.
                 self.outbox.take_beside(token);
-                self.repeat(whoever, response, row);
+                let container = row.and_then(|_| self.container_of(request));
+                self.repeat(whoever, response, row, container);
                 return;
             }
             repeats::Recognition::InProgress => {

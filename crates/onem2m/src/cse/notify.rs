@@ -466,7 +466,7 @@ impl Cse {
         let wanted = usize::try_from(wanted).unwrap_or(most).min(most);
         let seq = subscription.seq;
         let latest = self.tree.latest_instances(parent, EARLIER_MAX);
-        if self.read_for_earlier(seq, &latest) {
+        if self.read_for_earlier(seq, parent, &latest) {
             return;
         }
         let slots = latest.iter().filter_map(|(_, instance)| match instance {

@@ -23,7 +23,7 @@ use crate::stored::{Damage, Unreadable};
 use crate::tree::{Instance, RowChange, Slot};
 use core::cell::RefCell;
 use core::time::Duration;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 /// Number of a read; the rows come with the same.
@@ -49,6 +49,15 @@ const EXAMINED: usize = 64;
 /// Numbers of resident instances that are kept beside twice their count.
 const RECENT_SPARE: usize = 1_024;
 
+/// An instance whose row is needed.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) struct NeededRow {
+    pub(super) seq: u64,
+    /// The number of its container, if that is known: nothing else tells in which container the
+    /// record of a row is that is damaged or was deleted, but a walk over all of them.
+    container: Option<u64>,
+}
+
 /// An operation that waits for rows.
 #[derive(Debug)]
 enum Waiter {
@@ -73,6 +82,31 @@ impl Waiter {
     fn wants_texts(&self) -> bool {
         matches!(self, Self::Search(search) if search.wants_texts())
     }
+
+    /// By what it is found among those that wait.
+    fn key(&self) -> Option<WaiterKey> {
+        match self {
+            Self::Request(waiting) => match waiting.asker.whom {
+                Recipient::Outside(token, _) => Some(WaiterKey::Request(token)),
+                _ => None,
+            },
+            Self::Observer(token) => Some(WaiterKey::Observer(*token)),
+            Self::Lagging(queue) => Some(WaiterKey::Lagging(Arc::clone(queue))),
+            Self::Backlog(container) => Some(WaiterKey::Backlog(*container)),
+            Self::Expired => Some(WaiterKey::Expired),
+            Self::Search(_) | Self::Repeated(_) | Self::Earlier(_) => None,
+        }
+    }
+}
+
+/// What waits for rows once at a time.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+enum WaiterKey {
+    Request(Token),
+    Observer(Token),
+    Lagging(Arc<str>),
+    Backlog(u64),
+    Expired,
 }
 
 /// A request that is executed anew when rows are read.
@@ -95,15 +129,47 @@ struct RepeatedRequest {
 #[derive(Clone, Debug, Default)]
 struct Attempt {
     /// Rows that it has waited for.
-    rows: BTreeSet<u64>,
+    rows: BTreeSet<NeededRow>,
     /// Whether the monitors of its target were notified of it.
     has_told: bool,
 }
 
 #[derive(Debug)]
 struct Waiting {
-    rows: Vec<u64>,
+    rows: Vec<NeededRow>,
     waiter: Waiter,
+}
+
+/// Everything that waits for rows, in turn. Thousands of containers may: whether one does must not
+/// take longer the more do.
+#[derive(Debug, Default)]
+struct WaitingLine {
+    line: VecDeque<Waiting>,
+    keys: HashSet<WaiterKey>,
+}
+
+impl WaitingLine {
+    fn push(&mut self, waiting: Waiting) {
+        self.keys.extend(waiting.waiter.key());
+        self.line.push_back(waiting);
+    }
+
+    /// Takes the first ones out.
+    fn take(&mut self, count: usize) -> Vec<Waiting> {
+        let taken: Vec<Waiting> = self.line.drain(..count).collect();
+        for key in taken.iter().filter_map(|it| it.waiter.key()) {
+            self.keys.remove(&key);
+        }
+        taken
+    }
+
+    fn has(&self, key: &WaiterKey) -> bool {
+        self.keys.contains(key)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Waiting> + Clone {
+        self.line.iter()
+    }
 }
 
 /// State of paging.
@@ -114,9 +180,9 @@ pub(super) struct Paging {
     /// How many came since instances left last.
     came: usize,
     /// Rows that the request being executed lacks.
-    missing: RefCell<BTreeSet<u64>>,
+    missing: RefCell<BTreeSet<NeededRow>>,
     attempt: Attempt,
-    waiting: VecDeque<Waiting>,
+    waiting: WaitingLine,
     /// The read under way, and how many of the waiting it is for.
     reading: Option<(ReadId, usize)>,
     reads: u64,
@@ -137,7 +203,7 @@ enum Leaving {
 impl Paging {
     /// Time of the next read, if one failed.
     pub(super) fn due(&self) -> Option<Moment> {
-        (self.reading.is_none() && !self.waiting.is_empty()).then_some(self.not_before)
+        (self.reading.is_none() && !self.waiting.line.is_empty()).then_some(self.not_before)
     }
 
     /// Requests and searches that wait, and those of one originator.
@@ -162,13 +228,7 @@ impl Paging {
 
     /// Whether the request with this token waits for rows.
     pub(super) fn has_waiting(&self, token: Token) -> bool {
-        let asks = |asker: &RequestContext| matches!(asker.whom, Recipient::Outside(other, _) if other == token);
-        self.awaits(|it| matches!(it, Waiter::Request(waiting) if asks(&waiting.asker)))
-    }
-
-    /// Whether something of this form waits.
-    fn awaits(&self, is_it: impl Fn(&Waiter) -> bool) -> bool {
-        self.waiting.iter().any(|it| is_it(&it.waiter))
+        self.waiting.has(&WaiterKey::Request(token))
     }
 
     /// Keeps instances in memory as long as a search needs them.
@@ -220,12 +280,19 @@ impl Cse {
     }
 
     /// Answers a repeated request as before, perhaps with the resource of a row that is to be read;
-    /// without it if that is not possible.
-    pub(super) fn repeat(&mut self, asker: RequestContext, response: Response, row: Option<u64>) {
+    /// without it if that is not possible. `container` is that of an instance which it created.
+    pub(super) fn repeat(
+        &mut self,
+        asker: RequestContext,
+        response: Response,
+        row: Option<u64>,
+        container: Option<u64>,
+    ) {
         match row {
             Some(row) if self.check_reads(&asker).is_ok() => {
                 let repeated = Box::new(RepeatedRequest { asker, response, row });
-                self.read_for(vec![row], Waiter::Repeated(repeated));
+                let needed = NeededRow { seq: row, container };
+                self.read_for(vec![needed], Waiter::Repeated(repeated));
             }
             _ => self.deliver(&asker, response),
         }
@@ -237,7 +304,7 @@ impl Cse {
         asker: &RequestContext,
         request: &Request,
         mut attempt: Attempt,
-        missing: BTreeSet<u64>,
+        missing: BTreeSet<NeededRow>,
     ) {
         attempt.has_told = self.paging.attempt.has_told;
         let rows = missing.iter().copied().collect();
@@ -275,7 +342,7 @@ impl Cse {
     }
 
     /// Notes rows that the request being executed lacks; the refusal with which it ends this time.
-    pub(super) fn lacks(&self, rows: impl IntoIterator<Item = u64>) -> Refusal {
+    pub(super) fn lacks(&self, rows: impl IntoIterator<Item = NeededRow>) -> Refusal {
         self.paging.missing.borrow_mut().extend(rows);
         not_found("the instance is not in memory")
     }
@@ -286,9 +353,19 @@ impl Cse {
             return not_found("the resource is gone");
         };
         match self.check_rows(paged.len()) {
-            Ok(()) => self.lacks(paged.since(0).map(|record| record.seq)),
+            Ok(()) => self.lacks(self.rows_of(container, paged.since(0).map(|record| record.seq))),
             Err(refusal) => refusal,
         }
+    }
+
+    /// The rows of instances of a container.
+    pub(super) fn rows_of(
+        &self,
+        container: Slot,
+        instances: impl Iterator<Item = u64>,
+    ) -> impl Iterator<Item = NeededRow> {
+        let container = self.tree.get(container).map(|it| it.seq);
+        instances.map(move |seq| NeededRow { seq, container })
     }
 
     /// Refuses unless all instances of a container are resident.
@@ -307,7 +384,7 @@ impl Cse {
         if self.tree.paged() > 0
             && let Some(seq) = seq.filter(|&seq| seq < self.ledger.peek_seq())
         {
-            self.paging.missing.borrow_mut().insert(seq);
+            self.paging.missing.borrow_mut().insert(NeededRow { seq, container: None });
         }
         None
     }
@@ -317,6 +394,7 @@ impl Cse {
         let resident = self.tree.child(parent, name);
         if resident.is_none() && self.tree.paged() > 0 {
             let may_be = self.tree.paged_named(parent, name);
+            let may_be = self.rows_of(parent, may_be.into_iter());
             self.paging.missing.borrow_mut().extend(may_be);
         }
         resident
@@ -334,27 +412,29 @@ impl Cse {
     }
 
     /// The rows that a walk lacked.
-    pub(super) fn missing(&self) -> Vec<u64> {
+    pub(super) fn missing(&self) -> Vec<NeededRow> {
         self.paging.missing.take().into_iter().collect()
     }
 
-    /// The slot of an instance; if it is paged out, this is noted.
-    pub(super) fn resident(&self, instance: Instance) -> Result<Slot, Refusal> {
+    /// The slot of an instance of a container; if it is paged out, this is noted.
+    pub(super) fn resident(&self, container: Slot, instance: Instance) -> Result<Slot, Refusal> {
         match instance {
             Instance::Resident(slot) => Ok(slot),
-            Instance::PagedOut(record) => Err(self.lacks([record.seq])),
+            Instance::PagedOut(record) => {
+                Err(self.lacks(self.rows_of(container, core::iter::once(record.seq))))
+            }
         }
     }
 
     /// Has a search wait for rows.
-    pub(super) fn read_for_search(&mut self, rows: Vec<u64>, search: UnfinishedSearch) {
+    pub(super) fn read_for_search(&mut self, rows: Vec<NeededRow>, search: UnfinishedSearch) {
         self.counters.requests_paged += 1;
         self.read_for(rows, Waiter::Search(Box::new(search)));
     }
 
     /// Has an observer wait for rows.
-    pub(super) fn read_for_observer(&mut self, rows: Vec<u64>, token: Token) {
-        if !self.paging.awaits(|it| matches!(it, Waiter::Observer(other) if *other == token)) {
+    pub(super) fn read_for_observer(&mut self, rows: Vec<NeededRow>, token: Token) {
+        if !self.paging.waiting.has(&WaiterKey::Observer(token)) {
             self.read_for(rows, Waiter::Observer(token));
         }
     }
@@ -363,14 +443,15 @@ impl Cse {
     pub(super) fn read_for_lagging(
         &mut self,
         queue: &Arc<str>,
+        parent: Slot,
         children: &[(u64, Instance)],
     ) -> bool {
-        let rows = paged_out(children);
-        let is_awaited = |it: &Waiter| matches!(it, Waiter::Lagging(other) if other == queue);
-        if !rows.is_empty() && !self.paging.awaits(is_awaited) {
-            self.read_for(rows.clone(), Waiter::Lagging(Arc::clone(queue)));
+        let rows: Vec<NeededRow> = self.rows_of(parent, paged_out(children)).collect();
+        let is_lacking = !rows.is_empty();
+        if is_lacking && !self.paging.waiting.has(&WaiterKey::Lagging(Arc::clone(queue))) {
+            self.read_for(rows, Waiter::Lagging(Arc::clone(queue)));
         }
-        !rows.is_empty()
+        is_lacking
     }
 
     /// Reads instances for a backlog; returns whether any are paged out.
@@ -379,12 +460,13 @@ impl Cse {
         container: u64,
         instances: &[(u64, Instance)],
     ) -> bool {
-        let rows = paged_out(instances);
-        let is_awaited = |it: &Waiter| matches!(it, Waiter::Backlog(other) if *other == container);
-        if !rows.is_empty() && !self.paging.awaits(is_awaited) {
-            self.read_for(rows.clone(), Waiter::Backlog(container));
+        let needed = |seq| NeededRow { seq, container: Some(container) };
+        let rows: Vec<NeededRow> = paged_out(instances).map(needed).collect();
+        let is_lacking = !rows.is_empty();
+        if is_lacking && !self.paging.waiting.has(&WaiterKey::Backlog(container)) {
+            self.read_for(rows, Waiter::Backlog(container));
         }
-        !rows.is_empty()
+        is_lacking
     }
 
     /// Reads instances for a subscription that is to be notified of them; returns whether any are
@@ -392,29 +474,32 @@ impl Cse {
     pub(super) fn read_for_earlier(
         &mut self,
         subscription: u64,
+        parent: Slot,
         instances: &[(u64, Instance)],
     ) -> bool {
-        let rows = paged_out(instances);
-        if !rows.is_empty() {
-            self.read_for(rows.clone(), Waiter::Earlier(subscription));
+        let rows: Vec<NeededRow> = self.rows_of(parent, paged_out(instances)).collect();
+        let is_lacking = !rows.is_empty();
+        if is_lacking {
+            self.read_for(rows, Waiter::Earlier(subscription));
         }
-        !rows.is_empty()
+        is_lacking
     }
 
     /// Reads expired instances of a container.
     pub(super) fn read_expired(&mut self, container: Slot) {
-        if self.paging.awaits(|it| matches!(it, Waiter::Expired)) {
+        if self.paging.waiting.has(&WaiterKey::Expired) {
             return;
         }
         let Some(paged) = self.tree.paged_of(container) else { return };
         let now = self.clock.expiring();
         let expired = paged.since(0).filter(|record| record.expires <= now);
-        let rows: Vec<u64> = expired.take(EXPIRED_AT_ONCE).map(|record| record.seq).collect();
+        let expired = expired.take(EXPIRED_AT_ONCE).map(|record| record.seq);
+        let rows = self.rows_of(container, expired).collect();
         self.read_for(rows, Waiter::Expired);
     }
 
-    fn read_for(&mut self, rows: Vec<u64>, waiter: Waiter) {
-        self.paging.waiting.push_back(Waiting { rows, waiter });
+    fn read_for(&mut self, rows: Vec<NeededRow>, waiter: Waiter) {
+        self.paging.waiting.push(Waiting { rows, waiter });
     }
 
     /// Asks for the rows of those that wait longest, unless a read is under way.
@@ -423,11 +508,11 @@ impl Cse {
             return;
         }
         let (mut rows, mut count) = (BTreeSet::new(), 0);
-        for waiting in &self.paging.waiting {
+        for waiting in self.paging.waiting.iter() {
             if count > 0 && rows.len() + waiting.rows.len() > READ_ROWS {
                 break;
             }
-            rows.extend(&waiting.rows);
+            rows.extend(waiting.rows.iter().map(|it| it.seq));
             count += 1;
         }
         if count == 0 {
@@ -445,7 +530,7 @@ impl Cse {
         let Some((_, count)) = self.paging.reading.take_if(|(it, _)| *it == read) else {
             return;
         };
-        let waiting: Vec<Waiting> = self.paging.waiting.drain(..count).collect();
+        let waiting = self.paging.waiting.take(count);
         match rows {
             Ok(rows) => {
                 let waiting = self.hand_out(waiting, rows);
@@ -466,14 +551,20 @@ impl Cse {
     /// Gives walks the texts that they only judge, and makes all other instances resident.
     fn hand_out(&mut self, mut waiting: Vec<Waiting>, mut rows: Vec<ReadRow>) -> Vec<Waiting> {
         rows.sort_unstable_by_key(|(seq, _)| *seq);
-        let needed = waiting.iter().filter(|it| !it.waiter.wants_texts());
-        let needed: BTreeSet<u64> = needed.flat_map(|it| &it.rows).copied().collect();
+        // The container of each row, and whether its instance is to be resident.
+        let mut needed: BTreeMap<u64, (Option<u64>, bool)> = BTreeMap::new();
+        for Waiting { rows, waiter } in &waiting {
+            for &NeededRow { seq, container } in rows {
+                let known = needed.entry(seq).or_default();
+                *known = (known.0.or(container), known.1 || !waiter.wants_texts());
+            }
+        }
         for Waiting { rows: wanted, waiter } in &mut waiting {
             let Waiter::Search(search) = waiter else { continue };
             if !search.wants_texts() {
                 continue;
             }
-            let text_of = |seq: &u64| {
+            let text_of = |NeededRow { seq, .. }: &NeededRow| {
                 let at = rows.binary_search_by_key(seq, |(number, _)| *number).ok()?;
                 let (_, row) = rows.get(at)?;
                 row.as_ref().ok().map(|text| (*seq, Arc::clone(text)))
@@ -481,9 +572,10 @@ impl Cse {
             search.take_texts(wanted.iter().filter_map(text_of).collect());
         }
         for (seq, row) in rows {
+            let (container, is_needed) = needed.get(&seq).copied().unwrap_or_default();
             // What is damaged is reported, whoever asked for it.
-            if row.is_err() || needed.contains(&seq) {
-                self.page_in(seq, row);
+            if row.is_err() || is_needed {
+                self.page_in((seq, container), row);
             }
         }
         waiting
@@ -530,16 +622,21 @@ impl Cse {
             Waiter::Search(search) => self.fail_search(&search, refusal()),
             Waiter::Repeated(repeated) => self.deliver(&repeated.asker, repeated.response),
             // Nobody waits for their answer: they are read for again.
-            _ => self.paging.waiting.push_back(waiting),
+            _ => self.paging.waiting.push(waiting),
         }
     }
 
     /// Makes the instance with this row resident, unless it is so or was deleted meanwhile.
-    fn page_in(&mut self, seq: u64, row: Result<Arc<str>, Damage>) {
+    fn page_in(&mut self, (seq, container): (u64, Option<u64>), row: Result<Arc<str>, Damage>) {
         let instance = row.and_then(|body| Resource::from_record(seq, &body));
         let container = match &instance {
             Ok(instance) => self.tree.by_id(&instance.parent_id),
-            Err(_) => self.tree.container_of_paged(seq),
+            Err(damage) => match container {
+                Some(container) => self.tree.by_seq(container),
+                // It was deleted meanwhile, or never was: nothing is sought for that.
+                None if *damage == Damage::Missing => None,
+                None => self.tree.container_of_paged(seq),
+            },
         };
         let paged = container.and_then(|container| self.tree.paged_of(container));
         let (Some(container), Some(record)) = (container, paged.and_then(|it| it.get(seq))) else {
@@ -673,7 +770,7 @@ impl Cse {
 }
 
 /// Numbers of those that are paged out.
-fn paged_out(instances: &[(u64, Instance)]) -> Vec<u64> {
+fn paged_out(instances: &[(u64, Instance)]) -> impl Iterator<Item = u64> {
     let paged = instances.iter().filter(|(_, it)| matches!(it, Instance::PagedOut(_)));
-    paged.map(|(seq, _)| *seq).collect()
+    paged.map(|(seq, _)| *seq)
 }

@@ -12,7 +12,7 @@
 
 use super::access::{Originator, Right};
 use super::discover::is_of_own_text;
-use super::paging::READ_ROWS;
+use super::paging::{NeededRow, READ_ROWS};
 use super::{Cse, Done, Refusal, RequestContext, not_found};
 use crate::answer_octets::ReservedOctets;
 use crate::filter::{Combine, Filter, Steps, Usage};
@@ -76,7 +76,7 @@ pub(super) struct Search {
     labelled: Option<VecDeque<u64>>,
     is_cut: bool,
     /// Instances whose text is needed before the walk continues.
-    missing: Vec<u64>,
+    missing: Vec<NeededRow>,
     /// The texts of instances that are paged out, which the walk judges next, by number.
     texts: Vec<(u64, Arc<str>)>,
     /// Whether the walk passes those by, because it cannot wait: it is made again.
@@ -338,15 +338,16 @@ impl Cse {
     }
 
     /// Numbers of the chosen instances that are paged out.
-    fn paged_out_of(&self, search: &Search) -> Vec<u64> {
+    fn paged_out_of(&self, search: &Search) -> Vec<NeededRow> {
         if self.tree.paged() == 0 {
             return Vec::new();
         }
-        let is_paged_out = |it: &&ChosenResource| {
-            let paged = it.parent.filter(|_| it.is_instance).and_then(|it| self.tree.paged_of(it));
-            paged.is_some_and(|paged| paged.get(it.seq).is_some())
+        let paged_out = |it: &ChosenResource| {
+            let container = it.parent.filter(|_| it.is_instance)?;
+            let record = self.tree.paged_of(container)?.get(it.seq)?;
+            self.rows_of(container, core::iter::once(record.seq)).next()
         };
-        search.chosen.iter().filter(is_paged_out).map(|it| it.seq).collect()
+        search.chosen.iter().filter_map(paged_out).collect()
     }
 
     /// Refuses what cannot wait and needs instances that are paged out; the request is made again
@@ -617,7 +618,8 @@ impl Cse {
                     self.matches_text(&search.filter, &from, instance, &mut search.steps)?
                 }
                 None if search.is_at_once => {
-                    search.missing.push(record.seq);
+                    let row = core::iter::once(record.seq);
+                    search.missing.extend(self.rows_of(container, row));
                     return Ok(Some(true));
                 }
                 None => return Ok(None),
@@ -641,7 +643,7 @@ impl Cse {
             matches!(Self::matches_paged(&search.filter, record, &mut steps), Ok(None))
         };
         let wanted = paged.since(first).take(READ_AT_ONCE).filter(needs_text);
-        search.missing = wanted.map(|record| record.seq).collect();
+        search.missing = self.rows_of(container, wanted.map(|record| record.seq)).collect();
     }
 }
 

@@ -145,11 +145,11 @@ impl Cse {
             Target::Resource(slot) => Ok(slot),
             Target::Latest(slot) => {
                 let latest = self.tree.latest(slot);
-                self.resident(latest.ok_or_else(|| not_found("there is no instance"))?)
+                self.resident(slot, latest.ok_or_else(|| not_found("there is no instance"))?)
             }
             Target::Oldest(slot) => {
                 let oldest = self.tree.oldest(slot);
-                self.resident(oldest.ok_or_else(|| not_found("there is no instance"))?)
+                self.resident(slot, oldest.ok_or_else(|| not_found("there is no instance"))?)
             }
             Target::FanOut(..) | Target::Polling(_) => {
                 Err(not_allowed("a virtual resource does not take this operation"))

@@ -209,7 +209,7 @@ impl Cse {
     }
 
     /// The number of the resource below which a request creates.
-    pub(super) fn container_of(&self, request: &Request) -> Option<u64> {
+    pub(in crate::cse) fn container_of(&self, request: &Request) -> Option<u64> {
         let to = Address::parse(&request.to, &self.config.cse_id, &self.config.provider);
         let Address::Here(path) = to else { return None };
         let Some(Target::Resource(slot)) = self.resolve(path) else { return None };

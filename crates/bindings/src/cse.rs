@@ -31,6 +31,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
 use tokio::sync::{mpsc, watch};
 use tokio_rustls::rustls::ClientConfig;
 
@@ -38,6 +39,12 @@ use tokio_rustls::rustls::ClientConfig;
 const READS_MAX: usize = 4;
 /// Committed transactions whose answers wait to be sent; beyond, the writer waits.
 const REPORTS_MAX: usize = 1_024;
+/// How long a report of the writer waits at most before answers count as late: half of what the
+/// slowest of a hundred devices' answers may take (`ack_p99_ms_10k` in SPECIFICATION.md).
+const LATE_AFTER: Duration = Duration::from_millis(25);
+
+/// A report of the writer, and when it was made.
+type TimedReport = (Instant, WriteReport);
 /// Interval of that check while the wall clock is in doubt.
 const CONFIRMED_EVERY: Duration = Duration::from_secs(10);
 /// Pause between two slices of a tree walk.
@@ -505,7 +512,7 @@ fn add(sums: &mut Vec<(&'static str, u64)>, socket: &CoapSocket) {
 fn begin(
     engine: &Engine,
     database: Database,
-) -> Result<(mpsc::Receiver<WriteReport>, mpsc::Receiver<ReadReport>), StartError> {
+) -> Result<(mpsc::Receiver<TimedReport>, mpsc::Receiver<ReadReport>), StartError> {
     let (reporter, reports) = mpsc::channel(REPORTS_MAX);
     let (reads_reporter, reads) = mpsc::channel(READS_MAX);
     let reader = database.reader(move |report| {
@@ -514,7 +521,7 @@ fn begin(
     let reader = reader.map_err(StartError::Thread)?;
     let writer = database.start(move |report| {
         // Without receiver the engine is gone, and nobody waits.
-        let _nobody = reporter.blocking_send(report);
+        let _nobody = reporter.blocking_send((Instant::now(), report));
     });
     engine.begin(writer.map_err(StartError::Thread)?, reader);
     Ok((reports, reads))
@@ -726,10 +733,13 @@ impl RunningCse {
 
 /// Takes the writer's reports until it has ended. Answers are sent from here and not from the
 /// writer's thread: waking each caller from outside the runtime costs a system call.
-async fn take_reports(engine: Weak<Engine>, mut reports: mpsc::Receiver<WriteReport>) {
-    while let Some(report) = reports.recv().await {
+///
+/// A report waits here behind everything that the runtime has to do, as the octets of a device do:
+/// how long it has waited is by how much answers are late, whatever time the disk takes.
+async fn take_reports(engine: Weak<Engine>, mut reports: mpsc::Receiver<TimedReport>) {
+    while let Some((made, report)) = reports.recv().await {
         let Some(engine) = engine.upgrade() else { return };
-        engine.report(&report);
+        engine.report(&report, made.elapsed() > LATE_AFTER);
     }
 }
 

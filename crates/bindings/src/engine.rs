@@ -409,9 +409,12 @@ impl Engine {
         self.step(Input::Together(answers.into_iter().map(answer).collect()));
     }
 
-    /// Takes a report of the writer.
-    pub(crate) fn report(&self, report: &WriteReport) {
+    /// Takes a report of the writer, and whether it comes late.
+    pub(crate) fn report(&self, report: &WriteReport, is_late: bool) {
         match report {
+            WriteReport::Committed(number) if is_late => {
+                self.step(Input::Together(vec![Input::Overloaded, Input::Committed(*number)]));
+            }
             WriteReport::Committed(number) => self.step(Input::Committed(*number)),
             WriteReport::Failed { number, cause } => {
                 self.lock().store_failure = Some(cause.clone());
@@ -730,7 +733,7 @@ mod tests {
         let theirs = Arc::downgrade(&engine);
         let report = move |report: WriteReport| {
             if let Some(engine) = theirs.upgrade() {
-                engine.report(&report);
+                engine.report(&report, false);
             }
         };
         engine.begin(database.start(report).unwrap(), None);

@@ -238,6 +238,8 @@ crate::counters! {
     delivered,
     /// Deliveries tried again because the target was away.
     delivery_retries,
+    /// Times that devices' messages waited for a second, as answers were late.
+    overloads,
     /// Notifications withheld because the subscriber lacks the right to see their subject.
     notifications_withheld,
     /// Notifications dropped because too many waited.

@@ -179,6 +179,7 @@ impl Cse {
                 self.ledger.committed(number);
             }
             Input::Failed(number) => self.roll_back(number),
+            Input::Overloaded => self.take_overload(),
             Input::Short(is_short) => {
                 self.stores_deletions_only = is_short;
                 // What failed before need not wait until it is tried again.

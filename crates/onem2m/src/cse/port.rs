@@ -75,6 +75,9 @@ pub enum Input {
     Committed(u64),
     /// The batch of this number, and every later one, could not be stored.
     Failed(u64),
+    /// Answers are late, for want of processor time: the messages of devices give way to them for a
+    /// second.
+    Overloaded,
     /// Whether the store has room only for deletions and audit entries: creations are refused.
     Short(bool),
     /// The rows of an [`Output::Read`], each with its number; one that is not there is

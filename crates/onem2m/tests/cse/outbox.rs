@@ -451,3 +451,54 @@ fn large_notifications_take_several_places() {
     bench.restart();
     assert!(bench.cse.messages_waiting() <= 40);
 }
+
+/// While answers are late, what a device has reported goes on here at once and above later: for a
+/// second at a time, and nobody else's messages wait.
+#[test]
+fn messages_of_devices_give_way_for_a_second_while_answers_are_late() {
+    let mut bench = small(100);
+    assert_eq!(both(&mut bench, "1", "cse-in/a/c", "n1"), Status::Created);
+    bench.cse.handle(bench.clocks(), Input::Overloaded);
+    for name in ["n2", "n3"] {
+        assert_eq!(both(&mut bench, name, "cse-in/a/c", name), Status::Created);
+    }
+    let first = bench.calls();
+    assert_eq!(first.iter().map(name_in).collect::<Vec<_>>(), ["n1"], "it was sent before");
+    bench.reply(&first[0], Status::Created);
+    assert!(bench.calls().is_empty(), "the next one waits");
+    subscribe(&mut bench, "CAdmin", "sub");
+    assert_eq!(bench.reading("n4", "1").status.number(), 2001);
+    let notified = bench.calls();
+    assert!(notified.iter().all(|call| call.request.operation == Operation::Notify));
+    assert_eq!(notified.len(), 1);
+    bench.cse.handle(bench.clocks(), Input::Overloaded);
+    bench.pass(Duration::from_millis(999));
+    assert!(bench.calls().is_empty());
+    bench.pass(Duration::from_millis(1));
+    assert_eq!(arrive(&mut bench), ["n2", "n3"]);
+    assert_eq!(bench.cse.counters().overloads, 1);
+}
+
+/// Answers that are late for good do not keep messages here: neither those of a small outbox, nor
+/// those that are made from the tree because it was full.
+#[test]
+fn a_small_outbox_goes_on_however_long_answers_are_late() {
+    let mut bench = small(2);
+    for name in names(9) {
+        assert_eq!(both(&mut bench, &name, "cse-in/a/c", &name), Status::Created);
+    }
+    assert_eq!(bench.cse.counters().readings_backlogged, 7);
+    let mut arrived = Vec::new();
+    for _ in 0..1_200 {
+        bench.cse.handle(bench.clocks(), Input::Overloaded);
+        for call in bench.calls() {
+            arrived.push(name_in(&call));
+            bench.reply(&call, Status::Created);
+        }
+        bench.pass(Duration::from_millis(10));
+    }
+    assert_eq!((arrived, bench.cse.messages_waiting()), (names(9), 0));
+    bench.pass(Duration::from_secs(1));
+    assert_eq!(bench.cse.backlogs(), 0);
+    assert!(bench.cse.counters().overloads > 1);
+}

@@ -3,6 +3,7 @@
 
 mod answered;
 mod backlog;
+mod overload;
 mod queue;
 mod record;
 mod send;

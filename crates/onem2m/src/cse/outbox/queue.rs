@@ -1,6 +1,7 @@
 //! The outbox's queues, their targets, and the requests in progress.
 
 use super::backlog::Backlogs;
+use super::overload::Overload;
 use super::record::Kept;
 use super::window::{AnswerTimes, Window};
 use super::{OutboxMessage, RefusedMessage};
@@ -113,6 +114,8 @@ pub(crate) struct Outbox {
     /// Places that all messages take up.
     places: usize,
     pub(super) due: BTreeSet<(Moment, Due)>,
+    /// Whether devices' messages give way to answers.
+    pub(super) overload: Overload,
     /// Queues with a rate limit: the end of the present window, and the notifications sent in it.
     pub(super) paced: HashMap<Arc<str>, (Moment, usize)>,
     /// Requests in progress by their numbers.
@@ -150,7 +153,7 @@ impl Outbox {
 
     pub(crate) fn next_due(&self) -> Option<Moment> {
         let due = self.due.first().map(|(time, _)| *time);
-        due.into_iter().chain(self.delete_by).min()
+        due.into_iter().chain(self.delete_by).chain(self.overload.due()).min()
     }
 
     pub(crate) fn rows(&self) -> impl Iterator<Item = (u64, Arc<str>)> {

@@ -40,6 +40,7 @@ enum QueueAction {
 impl Cse {
     /// Checks the queues and targets that are due.
     pub(in crate::cse) fn run_outbox(&mut self) {
+        self.end_overload();
         while let Some((time, due)) = self.outbox.due.first().cloned() {
             if time > self.moment {
                 return;
@@ -162,6 +163,9 @@ impl Cse {
             if target.due.is_some() || target.requests >= most {
                 return;
             }
+            if target.line.front().is_some_and(|queue| self.outbox.overload.holds(queue)) {
+                return;
+            }
             let Some(queue) = target.line.pop_front() else { break };
             self.send_next(&queue);
             if let Some(other) = self.line_up(&queue).filter(|other| other != name) {
@@ -206,6 +210,7 @@ impl Cse {
     fn begin_sending(&mut self, name: &Arc<str>, next: &Next) -> u64 {
         let (outbox, since) = (&mut self.outbox, self.moment);
         outbox.sendings_made += 1;
+        outbox.overload.note_sent(name);
         if let Some(queue) = outbox.queues.get_mut(name) {
             queue.requests += 1;
             next.messages.iter().for_each(|&seq| queue.note_sent(seq));

@@ -247,15 +247,19 @@ fn record_of(seq: u64, body: &Arc<str>, key: NameKey) -> Option<(u64, InstanceRe
 /// Whether an instance stays in memory because of an attribute.
 pub(crate) fn has_resident_attribute(instance: &Resource, text: &str) -> bool {
     let is_resident = |name: &str| RESIDENT_BY.contains(&name);
-    RESIDENT_BY.iter().any(|name| mentions(text, name))
-        && !attributes_of(instance.inner(text), is_resident).is_empty()
+    mentions_one(text) && !attributes_of(instance.inner(text), is_resident).is_empty()
 }
 
-/// Whether a text may have an attribute of this name.
-fn mentions(text: &str, name: &str) -> bool {
-    text.match_indices(name).any(|(at, _)| {
-        text.get(..at).is_some_and(|before| before.ends_with('"'))
-            && text.get(at + name.len()..).is_some_and(|after| after.starts_with("\":"))
+/// Whether a text may have an attribute of [`RESIDENT_BY`]; in one pass over its colons, as each
+/// instance is asked for it.
+fn mentions_one(text: &str) -> bool {
+    text.match_indices(':').any(|(at, _)| {
+        let before = text.get(..at).and_then(|before| before.strip_suffix('"'));
+        let is_of = |name: &&str| {
+            let quote = before.and_then(|before| before.strip_suffix(*name));
+            quote.is_some_and(|before| before.ends_with('"'))
+        };
+        RESIDENT_BY.iter().any(is_of)
     })
 }
 
@@ -408,6 +412,23 @@ mod tests {
              \"et\":\"20271124T060000,000000\",\"st\":3,\"cs\":2{more},\"con\":\"lbl\"}}}}"
         )
         .into()
+    }
+
+    #[test]
+    fn names_of_attributes_are_told_from_parts_of_names_and_from_contents() {
+        for (text, is_there) in [
+            (r#"{"m2m:cin":{"rn":"a","lbl":["x"],"con":"1"}}"#, true),
+            (r#"{"m2m:cin":{"con":1,"at":["/other"]}}"#, true),
+            (r#"{"m2m:cin":{"aa":[]}}"#, true),
+            (r#"{"m2m:cin":{"loc":{}}}"#, true),
+            (r#"{"m2m:cin":{"con":"lbl","rn":"at"}}"#, false),
+            (r#"{"m2m:cin":{"blbl":1,"cat":2,"locs":3}}"#, false),
+            (r#"{"m2m:cin":{"con":"{\"lbl\":1}"}}"#, false),
+            ("lbl\":", false),
+            (":", false),
+        ] {
+            assert_eq!(mentions_one(text), is_there, "{text}");
+        }
     }
 
     /// Numbers of each length, alone and before others: both ways of reading them agree.

@@ -183,7 +183,13 @@ impl Cse {
     pub(super) fn add_instance(&mut self, resource: Resource) {
         let (seq, parent, number) = (resource.seq, resource.parent, resource.stored_by);
         if resource.resource_type == ResourceType::ContentInstance {
-            self.note_resident(seq);
+            // A container's latest stays in memory until another instance follows it.
+            let before = parent.and_then(|parent| self.tree.latest(parent));
+            if let Some(Instance::Resident(before)) = before
+                && let Some(before) = self.tree.get(before).map(|before| before.seq)
+            {
+                self.note_resident(before);
+            }
         }
         let body = resource.to_record();
         let holder = parent.and_then(|parent| self.tree.get(parent));

@@ -175,7 +175,8 @@ impl WaitingLine {
 /// State of paging.
 #[derive(Debug, Default)]
 pub(super) struct Paging {
-    /// Numbers of resident instances, in the order in which they came into memory.
+    /// Numbers of resident instances, in the order in which they came into memory or were followed by
+    /// a later one of their container.
     recent: VecDeque<u64>,
     /// How many came since instances left last.
     came: usize,
@@ -665,7 +666,7 @@ impl Cse {
 
 /// Instances that leave memory, and are deleted without their text.
 impl Cse {
-    /// Notes an instance that came into memory.
+    /// Notes an instance that may leave memory from now on.
     pub(super) fn note_resident(&mut self, seq: u64) {
         if self.config.limits.resident_octets.is_some() {
             self.paging.recent.push_back(seq);
@@ -683,7 +684,7 @@ impl Cse {
             left -= 1;
             let Some(seq) = self.paging.recent.pop_front() else { return };
             let Some(slot) = self.tree.by_seq(seq) else { continue };
-            match self.may_leave(slot) {
+            match self.may_leave(slot, at_once) {
                 Leaving::Now => {
                     self.counters.instances_paged_out += u64::from(self.tree.page_out(slot));
                 }
@@ -699,7 +700,11 @@ impl Cse {
 
     /// Whether an instance may leave memory: it is stored, not its container's latest, and nothing
     /// but its name, its number and its times leads to it.
-    fn may_leave(&self, slot: Slot) -> Leaving {
+    ///
+    /// This is asked for each instance: what takes long is asked last. The latest is noted again when
+    /// another follows, so thousands of latest ones are not looked at in each step; at a start those
+    /// that follow are not told of.
+    fn may_leave(&self, slot: Slot, is_start: bool) -> Leaving {
         let Some(instance) = self.tree.get(slot) else { return Leaving::Never };
         let (Some(text), Some(container)) = (&instance.representation, instance.parent) else {
             return Leaving::Never;
@@ -707,20 +712,20 @@ impl Cse {
         if instance.resource_type != ResourceType::ContentInstance
             || instance.family.is_some()
             || u32::try_from(instance.state.max(instance.size)).is_err()
-            || has_resident_attribute(instance, text)
         {
             return Leaving::Never;
         }
-        let is_latest = self.tree.latest(container) == Some(Instance::Resident(slot));
-        if is_latest
-            || !self.ledger.is_stored(instance.stored_by)
+        if self.tree.latest(container) == Some(Instance::Resident(slot)) {
+            return if is_start { Leaving::Later } else { Leaving::Never };
+        }
+        if !self.ledger.is_stored(instance.stored_by)
             || self.observers.has(slot)
             || self.hides_instances(container)
             || self.paging.pinned.contains_key(&instance.seq)
         {
             return Leaving::Later;
         }
-        Leaving::Now
+        if has_resident_attribute(instance, text) { Leaving::Never } else { Leaving::Now }
     }
 
     /// Removes an instance that is paged out, and stores the removal.

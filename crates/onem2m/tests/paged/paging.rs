@@ -94,6 +94,57 @@ fn a_request_waits_for_its_row_and_others_do_not() {
     assert_eq!(answers(&last).iter().map(|(token, _)| *token).collect::<Vec<_>>(), [902, 903]);
 }
 
+/// The latest of a container is not looked at again and again for whether it may leave memory: it
+/// leaves when another follows, whether it was created or read back meanwhile.
+#[test]
+fn the_latest_leaves_memory_when_another_follows() {
+    let mut bench = paged(2);
+    assert_eq!(bench.delete("Ca", "cse-in/a/c/n1").status.number(), 2002);
+    assert_eq!(bench.cse.instances_paged_out(), 1, "the one that was left before");
+    assert_eq!(json(&bench.get("Ca", "cse-in/a/c/la"))["m2m:cin"]["rn"], "n0");
+    assert_eq!(bench.cse.instances_paged_out(), 0);
+    for _ in 0..3 {
+        bench.pass(Duration::from_secs(1));
+    }
+    assert_eq!(bench.cse.instances_paged_out(), 0, "it is the latest");
+    assert_eq!(bench.reading("n2", "1").status.number(), 2001);
+    assert_eq!(bench.cse.instances_paged_out(), 1);
+    assert_eq!(bench.reading("n3", "1").status.number(), 2001);
+    assert_eq!(bench.cse.instances_paged_out(), 2);
+    assert_eq!(json(&bench.get("Ca", "cse-in/a/c"))["m2m:cnt"]["cni"], 3);
+}
+
+/// A row of each kind of request that is damaged or gone: what is damaged is told once, and nothing
+/// waits for ever.
+#[test]
+fn a_damaged_row_is_found_in_its_container_whatever_asked_for_it() {
+    for (to, is_missing) in [
+        ("cse-in/a/c/n0", false),
+        ("cse-in/a/c/ol", false),
+        ("cse-in/a/c?rcn=4", false),
+        ("cse-in/a/c/ol", true),
+        ("cse-in/a/c?rcn=4", true),
+    ] {
+        let mut bench = paged(3);
+        let (path, query) = to.split_once('?').unwrap_or((to, ""));
+        let mut request = get(&mut bench, path);
+        if let Some((name, value)) = query.split_once('=') {
+            request.set(name, value).unwrap();
+        }
+        let waiting = ask(&mut bench, 900, request);
+        let (read, rows) = read_of(&waiting).expect("a read");
+        let first = rows[0];
+        let mut found = bench.read(&rows);
+        found[0].1 = Err(if is_missing { Damage::Missing } else { Damage::Checksum });
+        bench.cse.handle(bench.now, Input::Rows { read, rows: Ok(found) });
+        let told = outputs(&mut bench);
+        let unreadable = |it: &&Output| matches!(it, Output::Unreadable(row) if row.row == first);
+        assert_eq!(told.iter().filter(unreadable).count(), 1, "{to}");
+        bench.run();
+        assert_eq!(json(&bench.get("Ca", "cse-in/a/c"))["m2m:cnt"]["cni"], 2, "{to}");
+    }
+}
+
 #[test]
 fn a_read_that_fails_is_told_and_the_instance_stays() {
     let mut bench = paged(3);

@@ -246,6 +246,7 @@ fn a_cut_link() -> Result<(), Failed> {
 
 /// Links are cut near and far; S reaches T again each time. The bench measures how soon.
 fn figure_6() -> Result<(), Failed> {
+    const NAMES: [&str; 2] = ["links_back_followed", "paths_found"];
     let mesh = Mesh::new(8, &FIGURE_6, Profile::Default)?;
     assert!(mesh.ping(0, &["-c3"], "10.99.0.7")?);
     let has_backup = || {
@@ -261,9 +262,15 @@ fn figure_6() -> Result<(), Failed> {
         // The near link ends at S; the far one is beyond the first relay.
         let (own, other) = if far { (first, beyond) } else { (0, first) };
         let end = mesh.end(other, own);
+        let searches = counted(&mesh, "searches");
         end.down()?;
         let passes = || mesh.ping(0, &["-c1", "-W1"], "10.99.0.7").is_ok_and(|ok| ok);
         assert!(wait_until(LIMIT, passes), "far {far}");
+        // The search that follows the loss must not find the link again.
+        let repairs = || counted(&mesh, "searches") > searches;
+        assert!(wait_until(LIMIT, repairs), "far {far}: nobody searches after the loss");
+        let before = NAMES.map(|name| counted(&mesh, name));
+        let told = counted(&mesh, "links_back");
         end.up()?;
         let up = || {
             mesh.routers.iter().all(|router| {
@@ -272,8 +279,26 @@ fn figure_6() -> Result<(), Failed> {
         };
         assert!(wait_until(LIMIT, up), "the link does not heal");
         assert!(wait_until(LIMIT, has_backup), "no backup is found again");
+        // The path's origin, which is T if T's answer to ARP was the first packet, is told that the link
+        // is back, and finds a path again.
+        let grows = |name, before: u64| wait_until(LIMIT, || counted(&mesh, name) > before);
+        for (name, before) in NAMES.into_iter().zip(before) {
+            let states = || (mesh.state(0).unwrap(), mesh.state(6).unwrap());
+            assert!(grows(name, before), "far {far}, {name}: {:?}", states());
+        }
+        // Neither S nor T is at the far link.
+        assert!(!far || counted(&mesh, "links_back") > told, "no LINK BACK was sent");
     }
     Ok(())
+}
+
+/// A counter, of all nodes together.
+fn counted(mesh: &Mesh, name: &str) -> u64 {
+    let of = |router: &MeshRouter| {
+        let counters = router.state().unwrap().counters;
+        counters.iter().find(|(counter, _)| *counter == name).map_or(0, |&(_, count)| count)
+    };
+    mesh.routers.iter().map(of).sum()
 }
 
 fn what_cannot_start() -> Result<(), Failed> {

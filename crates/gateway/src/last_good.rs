@@ -6,11 +6,10 @@ mod history;
 pub use history::DescriptionCause;
 pub(crate) use history::{DescriptionHistory, HistoryEntry};
 
+use crate::replaced_file::ReplacedFile;
 use std::{
-    fs,
-    io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
-    path::{Path, PathBuf},
+    fs, io,
+    path::PathBuf,
     sync::{Mutex, MutexGuard, PoisonError},
     time::SystemTime,
 };
@@ -70,13 +69,7 @@ impl LastGood {
             return Err(io::Error::other("it is not a regular file"));
         }
         if !fs::read_to_string(path).is_ok_and(|kept| kept == text) {
-            let part = path.with_extension("part");
-            let kept = write(&part, text).and_then(|()| fs::rename(&part, path));
-            if kept.is_err() {
-                // It may not even have been created.
-                let _gone = fs::remove_file(&part);
-            }
-            kept?;
+            ReplacedFile::write_private(path, text)?;
         }
         let number = DescriptionHistory::beside(path).keep(text, cause, now)?;
         *lock(&self.in_force) = Some(number);
@@ -87,14 +80,6 @@ impl LastGood {
 /// A poisoned lock is safe here: the value is always whole.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Writes a file that only its owner can read, as far as the disk has it.
-fn write(path: &Path, text: &str) -> io::Result<()> {
-    let mut options = fs::OpenOptions::new();
-    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()
 }
 
 #[cfg(test)]

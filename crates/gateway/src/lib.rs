@@ -33,6 +33,7 @@ pub mod metrics;
 mod named_files;
 mod recorder;
 mod reload;
+mod replaced_file;
 mod report_forwarder;
 pub mod socket_path;
 mod status;
@@ -65,6 +66,7 @@ pub use messages::{
 };
 pub use named_files::{unusable_file, unusable_file_at, unusable_mesh_files};
 pub use reload::ReloadError;
+pub use replaced_file::ReplacedFile;
 pub use tcp_proxy::{ConnectionTarget, TcpProxy, TcpProxyCounters, TcpProxySetup};
 pub use texts::{beside, open_text, read_file, read_text};
 pub use trace::{StepAnswer, TraceAnswer, TraceRequest, hexadecimal, patience};

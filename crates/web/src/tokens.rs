@@ -4,13 +4,14 @@
 //! each, so that who reads the file can use none. As a token is random, a fast hash suffices: there
 //! is nothing to guess it from.
 
+use gatewright_gateway::ReplacedFile;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::{
     fmt::{self, Write as _},
-    fs::{self, File, OpenOptions},
-    io::{self, Read, Write},
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    fs::{self, File},
+    io::{self, Read},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     str::FromStr,
     sync::{Mutex, MutexGuard, PoisonError},
@@ -34,9 +35,6 @@ const NAME_MAX: usize = 32;
 
 /// How long the file is believed before it is looked at again.
 const BELIEVED_FOR: Duration = Duration::from_secs(1);
-
-/// Read and write for the owner, nothing for anybody else.
-const OWNER_ONLY: u32 = 0o600;
 
 /// The first line of a file of tokens.
 const HEADER: &str =
@@ -225,22 +223,13 @@ impl TokenFile {
         }
     }
 
-    /// Writes the file beside itself and moves it into its place: a reader finds the whole of it.
     fn write(&self, tokens: &[KnownToken]) -> io::Result<()> {
         let mut text = String::from(HEADER);
         for token in tokens {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "{token}");
         }
-        let beside = PathBuf::from(format!("{}.{}", self.0.display(), std::process::id()));
-        let mut file =
-            OpenOptions::new().write(true).create_new(true).mode(OWNER_ONLY).open(&beside)?;
-        let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
-        let moved = written.and_then(|()| fs::rename(&beside, &self.0));
-        if moved.is_err() {
-            let _gone = fs::remove_file(&beside);
-        }
-        moved
+        ReplacedFile::write_private(&self.0, &text)
     }
 }
 
@@ -368,7 +357,7 @@ mod tests {
         assert!(token.len() == PREFIX.len() + 64 && token.starts_with(PREFIX), "{token}");
         let text = fs::read_to_string(file.path()).unwrap();
         assert!(!text.contains(token.trim_start_matches(PREFIX)), "{text}");
-        assert_eq!(fs::metadata(file.path()).unwrap().mode() & 0o777, OWNER_ONLY);
+        assert_eq!(fs::metadata(file.path()).unwrap().mode() & 0o777, 0o600);
         let known = file.read().unwrap();
         assert_eq!((known[0].role, known[0].name.as_str()), (AccessRole::Operator, "ops"));
         assert_eq!(

@@ -1,6 +1,6 @@
 //! The descriptions that a gateway has taken: a file each, whose name has number, time and cause.
 
-use super::write;
+use crate::replaced_file::ReplacedFile;
 use serde::{Deserialize, Serialize};
 use std::{
     fs, io,
@@ -139,9 +139,8 @@ impl DescriptionHistory {
         let octets = u64::try_from(text.len()).unwrap_or(u64::MAX);
         let entry = HistoryEntry { number, seconds, cause, octets };
         fs::create_dir_all(&self.0)?;
-        let part = self.0.join("part");
-        write(&part, text)?;
-        fs::rename(&part, self.0.join(entry.file()))?;
+        // Always the same name beside them: what killed writers leave does not add up.
+        ReplacedFile::write_private_by(&self.0.join(entry.file()), self.0.join("part"), text)?;
         entries.push(entry);
         for old in superfluous(&entries) {
             fs::remove_file(self.0.join(old.file()))?;

@@ -17,8 +17,8 @@ use gatewright_command::{
 };
 use gatewright_config::{Experiment, parse_experiment};
 use gatewright_diagnostic::{SourceId, Sources};
+use gatewright_gateway::ReplacedFile;
 use gatewright_lab::LabRun;
-use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::Path;
 
@@ -79,27 +79,20 @@ fn write_report<const N: usize>(
     texts: &[(&str, String); N],
 ) -> Result<[String; N], Failure> {
     let paths = texts.each_ref().map(|(ending, _)| folder.join(format!("lab-{name}.{ending}")));
-    let parts = paths.each_ref().map(|path| path.with_added_extension("part"));
-    let written = parts.iter().zip(texts).zip(&paths).try_for_each(|((part, (_, text)), path)| {
-        let write = File::create(part).and_then(|mut file| {
-            file.write_all(text.as_bytes())?;
-            file.sync_all()
+    let failure = |path: &Path, error| Failure::file(&path.to_string_lossy(), &error);
+    let mut written = Vec::with_capacity(N);
+    for ((_, text), path) in texts.iter().zip(&paths) {
+        let replaced = ReplacedFile::create(path).and_then(|replaced| {
+            replaced.file().write_all(text.as_bytes())?;
+            replaced.file().sync_all()?;
+            Ok(replaced)
         });
-        write.map_err(|error| Failure::file(&path.to_string_lossy(), &error))
-    });
-    let moved = written.and_then(|()| {
-        parts.iter().zip(&paths).try_for_each(|(part, path)| {
-            let moved = fs::rename(part, path);
-            moved.map_err(|error| Failure::file(&path.to_string_lossy(), &error))
-        })
-    });
-    if moved.is_err() {
-        for part in &parts {
-            // Those that were moved or never written are not there.
-            let _ = fs::remove_file(part);
-        }
+        written.push(replaced.map_err(|error| failure(path, error))?);
     }
-    moved.map(|()| paths.map(|path| path.to_string_lossy().into_owned()))
+    for (replaced, path) in written.into_iter().zip(&paths) {
+        replaced.place().map_err(|error| failure(path, error))?;
+    }
+    Ok(paths.map(|path| path.to_string_lossy().into_owned()))
 }
 
 /// Experiments that need no file, by name.
@@ -148,6 +141,7 @@ fn time(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     /// The second report fails at its last file, as on a full disk: the first one is whole.
     #[test]

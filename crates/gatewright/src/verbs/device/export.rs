@@ -8,6 +8,7 @@ use gatewright_command::{
     exit::{Exit, Failure},
     face::Face,
 };
+use gatewright_gateway::ReplacedFile;
 use gatewright_health::code::SystemId;
 use gatewright_interwork::Mapping;
 use gatewright_interwork::device::{ABOUT, ObjectContainer};
@@ -17,7 +18,6 @@ use gatewright_onem2m::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -127,9 +127,13 @@ impl Export {
             }
             _ => return Err(Failure::new(Exit::Usage, "--url needs --as").into()),
         };
-        let replaced = self.to.as_deref().map(ReplacedFile::begin).transpose()?;
+        let failure = |error| {
+            let path = self.to.as_deref().unwrap_or_else(|| Path::new("-"));
+            Failure::file(&path.display().to_string(), &error)
+        };
+        let replaced = self.to.as_deref().map(ReplacedFile::create).transpose().map_err(failure)?;
         let out: Box<dyn Write> = match &replaced {
-            Some((_, file)) => Box::new(file.try_clone()?),
+            Some(replaced) => Box::new(replaced.file().try_clone()?),
             None => Box::new(std::io::stdout()),
         };
         let mut exporter = Exporter {
@@ -154,8 +158,8 @@ impl Export {
         let Exporter { mut answer, mut sheet, .. } = exporter;
         sheet.finish()?;
         (answer.bundles, answer.unknown) = (sheet.bundles, unknown);
-        if let Some((replaced, file)) = replaced {
-            replaced.finish(&file)?;
+        if let Some(replaced) = replaced {
+            replaced.place().map_err(failure)?;
             face.answer(&answer, || answer.text())?;
         } else {
             face.note(&answer.text());
@@ -183,41 +187,6 @@ impl ExportReport {
             text.extend(["; no device has ", &unknown.join(", ")]);
         }
         text
-    }
-}
-
-/// A file that takes the place of an earlier one when it is whole. It is removed if it is dropped before.
-struct ReplacedFile<'path> {
-    path: &'path Path,
-    /// Where it is written; the path itself if that is no regular file, as `/dev/stdout`.
-    part: PathBuf,
-}
-
-impl<'path> ReplacedFile<'path> {
-    fn begin(path: &'path Path) -> Result<(Self, File), Failure> {
-        let is_special = fs::metadata(path).is_ok_and(|it| !it.is_file());
-        let part = if is_special { path.to_owned() } else { path.with_added_extension("part") };
-        let shown = part.display().to_string();
-        let file = File::create(&part).map_err(|error| Failure::file(&shown, &error))?;
-        Ok((Self { path, part }, file))
-    }
-
-    fn finish(self, file: &File) -> Result<(), Failure> {
-        let moved = if self.part == self.path {
-            Ok(())
-        } else {
-            file.sync_all().and_then(|()| fs::rename(&self.part, self.path))
-        };
-        moved.map_err(|error| Failure::file(&self.path.display().to_string(), &error))
-    }
-}
-
-impl Drop for ReplacedFile<'_> {
-    fn drop(&mut self) {
-        if self.part != self.path {
-            // One that was moved is not there.
-            let _ = fs::remove_file(&self.part);
-        }
     }
 }
 

@@ -12,14 +12,40 @@ use serde_json::Value;
 use std::{
     env, fs,
     io::{self, BufRead},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
 /// The folder of this user's control sockets.
 fn folder() -> PathBuf {
-    match env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty()) {
-        Some(path) => PathBuf::from(path).join("gatewright"),
-        None => PathBuf::from("/run/gatewright"),
+    let set = |name| env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let uid = fs::metadata("/proc/self").ok().map(|process| process.uid());
+    let owner = |path: &Path| fs::metadata(path).ok().map(|folder| folder.uid());
+    folder_of(set("XDG_RUNTIME_DIR"), set("HOME"), uid, owner)
+}
+
+/// The same of this environment. A user whom no login gave a folder (`su`, a container) has one in the
+/// home folder, where nobody else can put a socket; root and the service have the system's.
+fn folder_of(
+    runtime: Option<PathBuf>,
+    home: Option<PathBuf>,
+    uid: Option<u32>,
+    owner: impl Fn(&Path) -> Option<u32>,
+) -> PathBuf {
+    if let Some(runtime) = runtime {
+        return runtime.join("gatewright");
+    }
+    let system = PathBuf::from("/run/gatewright");
+    match (uid, home) {
+        (Some(uid), Some(home)) if uid != 0 && owner(&system) != Some(uid) => {
+            let logged_in = PathBuf::from(format!("/run/user/{uid}"));
+            if owner(&logged_in) == Some(uid) {
+                logged_in.join("gatewright")
+            } else {
+                home.join(".local/state/gatewright")
+            }
+        }
+        _ => system,
     }
 }
 
@@ -154,5 +180,28 @@ fn only_one() -> Result<PathBuf, Failure> {
             let text = format!("several gateways run, say --socket PATH: {}", names.join(", "));
             Err(Failure::new(Exit::Usage, text))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_without_a_folder_of_a_login_has_one() {
+        let of = |runtime: Option<&str>, home: Option<&str>, uid, owned: &'static str| {
+            let owner = move |path: &Path| Some(if path == Path::new(owned) { 7 } else { 0 });
+            let folder = folder_of(runtime.map(Into::into), home.map(Into::into), uid, owner);
+            folder.to_string_lossy().into_owned()
+        };
+        let home = Some("/h/me");
+        assert_eq!(of(Some("/run/user/7"), home, Some(7), ""), "/run/user/7/gatewright");
+        assert_eq!(of(None, home, Some(7), "/run/user/7"), "/run/user/7/gatewright");
+        assert_eq!(of(None, home, Some(7), ""), "/h/me/.local/state/gatewright");
+        // The service's user, root, and who has no home.
+        assert_eq!(of(None, home, Some(7), "/run/gatewright"), "/run/gatewright");
+        assert_eq!(of(None, home, Some(0), ""), "/run/gatewright");
+        assert_eq!(of(None, None, Some(7), ""), "/run/gatewright");
+        assert_eq!(of(None, home, None, ""), "/run/gatewright");
     }
 }

@@ -39,6 +39,7 @@ mod rules;
 mod schema;
 mod sections;
 mod shape;
+mod syntax;
 mod tables;
 mod templates;
 mod values;
@@ -111,11 +112,7 @@ pub fn parse(source: SourceId, text: &str) -> Parsed {
         let guessed = broken.contains(&line(text, finding.primary.span.start));
         !guessed && (errors.is_empty() || !follows.contains(&finding.code))
     });
-    for error in &errors {
-        let range = error.span().unwrap_or(0..0);
-        let finding = Diagnostic::error(&codes::SYNTAX, findings.span(range), error.message());
-        findings.add(finding);
-    }
+    syntax::add(&errors, text, document.get_ref(), &mut findings);
     findings.list.sort_by_key(|finding| (finding.primary.span.start, finding.code.number));
     let config = (!has_errors(&findings.list)).then_some(config);
     Parsed { config, diagnostics: findings.list }

@@ -253,7 +253,7 @@ fn check_entity(config: &Config, root: View<'_>, findings: &mut Findings) {
         let message = "`registrar` has no use for an infrastructure CSE: it is the root";
         findings.add(Diagnostic::error(&codes::KEY_WITHOUT_USE, span, message));
     }
-    check_brokers(config, root, findings);
+    check_certificates(config, root, findings);
     let Some(devices) = &config.devices else { return };
     let is_direct = devices.delivery == Delivery::Direct || !devices.direct.is_empty();
     match &config.cse {
@@ -334,8 +334,8 @@ fn check_data_plane(is_direct: bool, config: &Config, findings: &mut Findings) {
     findings.add(finding.help("it needs [devices] with `stack`, and `delivery = \"direct\"`"));
 }
 
-/// Checks that a broker used over TLS has a client certificate.
-fn check_brokers(config: &Config, root: View<'_>, findings: &mut Findings) {
+/// Checks that what is reached over TLS is shown a certificate.
+fn check_certificates(config: &Config, root: View<'_>, findings: &mut Findings) {
     let (Some(cse), Some(table)) = (&config.cse, root.table("cse")) else { return };
     if table.key("tls").is_some() {
         return;
@@ -349,10 +349,14 @@ fn check_brokers(config: &Config, root: View<'_>, findings: &mut Findings) {
         (cse.registrar.as_ref().map(|above| &above.url), registrar.and_then(|it| it.key("url"))),
     ];
     for (url, span) in places {
-        let Some(span) = span.filter(|_| url.is_some_and(|it| it.starts_with("mqtts://"))) else {
-            continue;
+        let is_of = |scheme: &&str| url.is_some_and(|it| it.starts_with(*scheme));
+        let what = match (is_of(&"mqtts://"), ["https://", "wss://"].iter().any(is_of)) {
+            (true, _) => "broker",
+            (_, true) => "CSE",
+            _ => continue,
         };
-        let message = "a broker over TLS, and no certificate to show it";
+        let Some(span) = span else { continue };
+        let message = format!("a {what} over TLS, and no certificate to show it");
         let finding = Diagnostic::error(&codes::NO_CERTIFICATE, span, message);
         findings.add(finding.help("[cse.tls] says which: certificate, key, authorities"));
     }

@@ -47,6 +47,8 @@ pub struct Outcome {
     pub is_finished: bool,
     /// Delays between reports and their answers, at most [`DELAYS_MAX`].
     pub delays: Vec<Delay>,
+    /// Why the last attempt to connect failed, if no connection was made at all.
+    pub refused: Option<String>,
 }
 
 /// Delay between one report and its answer.
@@ -186,12 +188,19 @@ impl Agent {
 
     async fn work(&mut self, tls: Option<&TlsConnector>) {
         while !self.outcome.is_finished {
-            if let Ok(transport) = self.connect(tls).await {
-                self.outcome.connections += 1;
-                // A broken connection is one more that was made; the device goes on.
-                let _ = self.converse(transport).await;
-                self.step(Input::Disconnected);
-                while self.device.poll_output().is_some() {}
+            match self.connect(tls).await {
+                Ok(transport) => {
+                    self.outcome.connections += 1;
+                    self.outcome.refused = None;
+                    // A broken connection is one more that was made; the device goes on.
+                    let _ = self.converse(transport).await;
+                    self.step(Input::Disconnected);
+                    while self.device.poll_output().is_some() {}
+                }
+                Err(error) if self.outcome.connections == 0 => {
+                    self.outcome.refused = Some(error.to_string());
+                }
+                Err(_) => {}
             }
             if !self.outcome.is_finished {
                 tokio::time::sleep(CONNECT_AGAIN).await;

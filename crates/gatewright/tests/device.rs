@@ -77,7 +77,7 @@ fn every_report_is_answered_and_every_value_stored() {
 }
 
 #[test]
-fn a_manager_that_is_silent_or_away_is_a_no() {
+fn a_manager_that_is_silent_is_a_no_and_one_that_is_away_is_named() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = silent.local_addr().unwrap();
     let brief = "--kind scale --seconds 1 --patience 1 --to";
@@ -85,7 +85,8 @@ fn a_manager_that_is_silent_or_away_is_a_no() {
     assert_eq!((code, &answer["passed"]), (1, &false.into()), "{answer}");
     drop(silent);
     let (code, answer) = simulate(&format!("{brief} {to}"));
-    assert_eq!((code, &answer["connections"]), (1, &0.into()), "{answer}");
+    assert_eq!((code, &answer["connections"]), (69, &0.into()), "{answer}");
+    assert!(answer["refused"].as_str().unwrap().contains("refused"), "{answer}");
 }
 
 #[test]

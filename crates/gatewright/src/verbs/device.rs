@@ -22,7 +22,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
-pub(super) const JSON: &str = "simulate: {kind, to, seconds, devices, unanswered, connections, \
+pub(super) const JSON: &str = "simulate: {kind, to, seconds, devices, unanswered, connections, refused, \
      associations, measured, answered, values, repeated, forgotten, left_out, control: [sent, asked, answered], delay_ms: [median, p99, longest], late_ms: [median, p99, longest], \
      delay_from_due_ms: [median, p99, longest], noted, noted_seconds, passed}; ask: \
      {entity, command, status, result}; export --to: {devices, \
@@ -115,6 +115,8 @@ struct SimulationReport {
     devices: u32,
     unanswered: u32,
     connections: u64,
+    /// Why a device made no connection.
+    refused: Option<String>,
     associations: u64,
     measured: u64,
     answered: u64,
@@ -196,6 +198,10 @@ impl Simulate {
         }
         let answer = block_on(&runtime, self.measure(kind, to, tls));
         face.answer(&answer, || answer.text())?;
+        if let Some(why) = answer.refused.as_ref().filter(|_| answer.connections == 0) {
+            face.note(&format!("{to} took no connection of any device: {why}"));
+            return Ok(Exit::Unavailable);
+        }
         Ok(if answer.passed { Exit::Success } else { Exit::Negative })
     }
 
@@ -287,6 +293,7 @@ impl SimulationReport {
         let counters = outcome.counters;
         self.unanswered += u32::from(!outcome.is_answered());
         self.connections += outcome.connections;
+        self.refused = self.refused.take().or_else(|| outcome.refused.clone());
         self.associations += counters.associations;
         self.measured += counters.measured;
         self.answered += counters.acknowledged;

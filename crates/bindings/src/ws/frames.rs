@@ -22,13 +22,13 @@ pub(super) struct TooManyFrames;
 /// Where a connection's octets are, and the frames of the current message.
 #[derive(Debug, Default)]
 pub(super) struct FrameCount {
-    at: Place,
+    at: FramePosition,
     frames: u64,
     octets: u64,
 }
 
 #[derive(Debug)]
-enum Place {
+enum FramePosition {
     /// In the HTTP head before the first frame: whether its first line has begun, and whether
     /// nothing is on the current line.
     Handshake { has_begun: bool, is_blank: bool },
@@ -38,13 +38,13 @@ enum Place {
     Payload { left: u64 },
 }
 
-impl Default for Place {
+impl Default for FramePosition {
     fn default() -> Self {
         Self::Handshake { has_begun: false, is_blank: true }
     }
 }
 
-impl Place {
+impl FramePosition {
     const HEAD: Self = Self::Head { octets: [0; HEAD_MAX], filled: 0 };
 }
 
@@ -53,17 +53,17 @@ impl FrameCount {
     pub(super) fn follow(&mut self, mut octets: &[u8]) -> Result<(), TooManyFrames> {
         while let Some((&octet, rest)) = octets.split_first() {
             match &mut self.at {
-                Place::Handshake { has_begun, is_blank } => {
+                FramePosition::Handshake { has_begun, is_blank } => {
                     octets = rest;
                     // A line may end without a carriage return (RFC 9112 §2.2).
                     match octet {
-                        b'\n' if *has_begun && *is_blank => self.at = Place::HEAD,
+                        b'\n' if *has_begun && *is_blank => self.at = FramePosition::HEAD,
                         b'\n' => *is_blank = true,
                         b'\r' => {}
                         _ => (*has_begun, *is_blank) = (true, false),
                     }
                 }
-                Place::Head { octets: head, filled } => {
+                FramePosition::Head { octets: head, filled } => {
                     octets = rest;
                     if let Some(place) = head.get_mut(*filled) {
                         *place = octet;
@@ -74,12 +74,12 @@ impl FrameCount {
                         self.begin(flags, length)?;
                     }
                 }
-                Place::Payload { left } => {
+                FramePosition::Payload { left } => {
                     let here = u64::try_from(octets.len()).unwrap_or(u64::MAX).min(*left);
                     octets = octets.get(usize::try_from(here).unwrap_or(0)..).unwrap_or_default();
                     *left -= here;
                     if *left == 0 {
-                        self.at = Place::HEAD;
+                        self.at = FramePosition::HEAD;
                     }
                 }
             }
@@ -90,7 +90,8 @@ impl FrameCount {
     /// Counts a frame whose header is complete. Control frames stand between those of a message
     /// and are no part of it (RFC 6455 §5.4).
     fn begin(&mut self, flags: u8, length: u64) -> Result<(), TooManyFrames> {
-        self.at = if length == 0 { Place::HEAD } else { Place::Payload { left: length } };
+        self.at =
+            if length == 0 { FramePosition::HEAD } else { FramePosition::Payload { left: length } };
         if flags & CONTROL != 0 {
             return Ok(());
         }

@@ -536,7 +536,8 @@ pub struct Program {
 impl Program {
     /// The place of the entry for `name` in one of the lists `keys`; of the file if there is none.
     pub fn place_of(&self, keys: &[&str], name: &str) -> Span {
-        let entry = self.written.iter().find(|(key, of)| keys.contains(key) && of.value == name);
+        // Of one that is set twice, the second is the one too many.
+        let entry = self.written.iter().rfind(|(key, of)| keys.contains(key) && of.value == name);
         entry.map_or(self.file.span, |(_, of)| of.span)
     }
 }

@@ -33,10 +33,13 @@ impl ProgramSettings {
     ///
     /// # Errors
     ///
-    /// An unknown parameter or an invalid value, an unreadable variable or file, or a parameter
-    /// without a default that is not set. No value is repeated: it may be a secret.
+    /// An unknown parameter or an invalid value, an unreadable variable or file, a parameter that is
+    /// set twice, or one without a default that is not set. No value is repeated: it may be a secret.
     pub fn apply(&self, program: &mut Program) -> Result<(), String> {
         let wrong = |error: gatewright_lang::ir::ParameterError| error.to_string();
+        if let Some(name) = self.set_twice().first() {
+            return Err(twice(name));
+        }
         for (name, value) in &self.values {
             program.set_parameter(name, value.as_bytes()).map_err(wrong)?;
         }
@@ -58,7 +61,8 @@ impl ProgramSettings {
     /// name; without one if a parameter is not set at all.
     pub fn findings(&self, program: &Program) -> Vec<(Option<&str>, String)> {
         let mut program = program.clone();
-        let mut found = Vec::new();
+        let mut found: Vec<_> =
+            self.set_twice().into_iter().map(|name| (Some(name), twice(name))).collect();
         for (name, value) in &self.values {
             let wrong = program.set_parameter(name, value.as_bytes()).err();
             found.extend(wrong.map(|error| (Some(name.as_str()), error.to_string())));
@@ -76,6 +80,17 @@ impl ProgramSettings {
         found
     }
 
+    /// Parameters that are set more than once, in whatever way.
+    fn set_twice(&self) -> Vec<&str> {
+        let mut names: Vec<_> = [&self.values, &self.variables, &self.files]
+            .into_iter()
+            .flat_map(|settings| settings.iter().map(|(name, _)| name.as_str()))
+            .collect();
+        names.sort_unstable();
+        let repeated = names.chunk_by(|a, b| a == b).filter(|same| same.len() > 1);
+        repeated.filter_map(|same| same.first().copied()).collect()
+    }
+
     /// Files of parameters that cannot be read, each with its parameter's name, and the cause.
     pub fn unreadable(&self) -> Vec<(&str, String)> {
         let mut found = Vec::new();
@@ -85,6 +100,11 @@ impl ProgramSettings {
         }
         found
     }
+}
+
+/// Says that a parameter is set more than once.
+fn twice(name: &str) -> String {
+    format!("parameter `{name}` is set twice")
 }
 
 /// The content of a file, without a line end at its end.
@@ -176,10 +196,15 @@ gateway g {
             (settings(&[("nobody", "1")], &[], &[]), "no parameter `nobody`"),
             (settings(&[], &[("secret", "NOT_THERE_AT_ALL")], &[]), "no `NOT_THERE_AT_ALL`"),
             (settings(&[], &[], &[("secret", "/nowhere")]), "/nowhere: No such file"),
+            (settings(&[("secret", "a"), ("secret", "a")], &[], &[]), "`secret` is set twice"),
+            (settings(&[("secret", "a")], &[], &[("secret", "b")]), "`secret` is set twice"),
         ] {
             let told = set.apply(&mut program()).unwrap_err();
             assert!(told.contains(wanted) && !told.contains("123456789"), "{told}");
         }
+        let set = settings(&[("secret", "a"), ("times", "2")], &[("secret", "HOME")], &[]);
+        let found = set.findings(&program());
+        assert_eq!(found, [(Some("secret"), "parameter `secret` is set twice".to_owned())]);
         // Without the environment and the files it is told as far as it can be.
         let set = settings(&[("times", "0")], &[("secret", "NOT_THERE_AT_ALL")], &[("other", "x")]);
         let found = set.findings(&program());

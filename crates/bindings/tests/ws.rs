@@ -184,12 +184,11 @@ async fn a_message_without_end_is_refused() {
 /// A masked frame (RFC 6455 §5.2) of so many octets.
 fn masked(flags: u8, length: u16) -> Vec<u8> {
     let mut frame = vec![flags];
-    match u8::try_from(length) {
-        Ok(short @ 0..126) => frame.push(0x80 | short),
-        _ => {
-            frame.push(0x80 | 0x7e);
-            frame.extend(length.to_be_bytes());
-        }
+    if let Ok(short @ 0..126) = u8::try_from(length) {
+        frame.push(0x80 | short);
+    } else {
+        frame.push(0x80 | 0x7e);
+        frame.extend(length.to_be_bytes());
     }
     frame.extend([0; 4]);
     frame.resize(frame.len() + usize::from(length), b' ');

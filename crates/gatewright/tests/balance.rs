@@ -369,10 +369,15 @@ fn a_live_relay_that_is_slower_than_described_is_measured_and_told() {
     );
     assert!(metrics.contains(&sample), "{metrics}");
     let events = gateway.ask(&["events", "--json"]).json();
-    let is_drift = |it: &&Value| it["kind"] == "relay-drifts";
-    let event = events["events"].as_array().unwrap().iter().find(is_drift).cloned();
     let relay = format!("127.0.0.1:{}", slow.port);
-    assert_eq!(event.unwrap()["fields"]["relay"], relay.as_str(), "{events}");
+    // The quick one, which takes less than described, may drift, too.
+    let is_drift =
+        |it: &&Value| it["kind"] == "relay-drifts" && it["fields"]["relay"] == relay.as_str();
+    let event = events["events"].as_array().unwrap().iter().find(is_drift).cloned();
+    let text = event.unwrap_or_else(|| panic!("{events}"))["text"].to_string();
+    let (_, times) = text.split_once(" takes ").unwrap();
+    let factor: f64 = times.split(' ').next().unwrap().parse().unwrap();
+    assert!(factor > 1.0, "{text}");
 }
 
 #[test]

@@ -119,66 +119,50 @@ struct Acme {
 }
 
 impl Acme {
-    /// Starts one; it always listens for HTTP, by which it is known to be up.
+    /// Starts one and waits until it says that it has started. Before, nothing is asked of it: a
+    /// request that comes while it starts may leave it without one of its bindings, or end it. One
+    /// that ends by itself is started again, at another port, thrice at the most.
     async fn start(program: &Path, kind: &str, binding: Binding, more: &str) -> Self {
-        Self::start_at(program, (kind, free_port()), binding, more).await
-    }
-
-    async fn start_at(
-        program: &Path,
-        (kind, http): (&str, u16),
-        binding: Binding,
-        more: &str,
-    ) -> Self {
-        let scheme = binding.scheme();
-        let place = format!("acme-{kind}-{scheme}-{http}");
-        let place = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(place);
-        std::fs::create_dir_all(&place).unwrap();
-        let mut settings = settings(kind, http, more);
-        let mut url = format!("http://127.0.0.1:{http}");
-        let (mut coap, mut mqtt, mut ws) = ("--no-coap", "--no-mqtt", "--no-ws");
-        match binding {
-            Binding::Http => {}
-            Binding::Coap => {
-                let port = free_port();
-                url = format!("coap://127.0.0.1:{port}");
-                coap = "--coap";
-                settings.push_str("[coap]\nenable=true\nlistenIF=127.0.0.1\n");
-                settings.push_str(&["port=", &port.to_string(), "\naddress=", &url, "\n"].concat());
-            }
-            Binding::Ws => {
-                let port = free_port();
-                url = format!("ws://127.0.0.1:{port}");
-                ws = "--ws";
-                settings.push_str("[websocket]\nenable=true\nlistenIF=127.0.0.1\n");
-                settings.push_str(&["port=", &port.to_string(), "\naddress=", &url, "\n"].concat());
-            }
-            Binding::Mqtt(port) => {
-                url = format!("mqtt://127.0.0.1:{port}");
-                mqtt = "--mqtt";
-                settings.push_str("[mqtt]\nenable=true\nlistenIF=127.0.0.1\naddress=127.0.0.1\n");
-                settings.push_str(&["port=", &port.to_string(), "\n"].concat());
+        let mut ended = Vec::new();
+        for _ in 0..3 {
+            let (place, arguments, url) = configure(kind, binding, more);
+            let told = place.join("output");
+            let output = std::fs::File::create(&told).unwrap();
+            let child = Command::new(program)
+                .arg("-dir")
+                .arg(&place)
+                .args(["--headless", "--db-type", "memory", "--log-level", "off"])
+                .args(arguments)
+                .env("PYTHONUNBUFFERED", "1")
+                .stdin(Stdio::null())
+                .stdout(output.try_clone().unwrap())
+                .stderr(output)
+                .spawn()
+                .unwrap();
+            let mut acme = Self { child, url };
+            match acme.ended_before_it_started(&told).await {
+                None => return acme,
+                Some(how) => ended.push(how),
             }
         }
-        std::fs::write(place.join("acme.ini"), settings).unwrap();
-        let child = Command::new(program)
-            .arg("-dir")
-            .arg(&place)
-            .args(["--headless", "--db-type", "memory", "--log-level", "off"])
-            .args([ws, mqtt, coap])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let acme = Self { child, url };
+        panic!("acmecse ended while it started: {ended:?}");
+    }
+
+    /// Waits until it has started, or has ended: how, and what it said.
+    async fn ended_before_it_started(&mut self, told: &Path) -> Option<String> {
+        let mut said = String::new();
         for _ in 0..PATIENCE.as_millis() / 100 {
-            if tokio::net::TcpStream::connect(("127.0.0.1", http)).await.is_ok() {
-                return acme;
+            let ended = self.child.try_wait().unwrap();
+            said = std::fs::read_to_string(told).unwrap();
+            if let Some(status) = ended {
+                return Some(format!("{status}: {said}"));
+            }
+            if said.contains("CSE started") {
+                return None;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        panic!("acmecse does not listen on port {http}; run it without --headless to see why");
+        panic!("acmecse does not start: {said}");
     }
 }
 
@@ -187,6 +171,43 @@ impl Drop for Acme {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Writes the settings of one: their folder, the arguments for its bindings, and the URL at which
+/// it is to be reached.
+fn configure(kind: &str, binding: Binding, more: &str) -> (PathBuf, [&'static str; 3], String) {
+    let http = free_port();
+    let place = format!("acme-{kind}-{}-{http}", binding.scheme());
+    let place = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(place);
+    std::fs::create_dir_all(&place).unwrap();
+    let mut settings = settings(kind, http, more);
+    let mut url = format!("http://127.0.0.1:{http}");
+    let (mut coap, mut mqtt, mut ws) = ("--no-coap", "--no-mqtt", "--no-ws");
+    match binding {
+        Binding::Http => {}
+        Binding::Coap => {
+            let port = free_port();
+            url = format!("coap://127.0.0.1:{port}");
+            coap = "--coap";
+            settings.push_str("[coap]\nenable=true\nlistenIF=127.0.0.1\n");
+            settings.push_str(&["port=", &port.to_string(), "\naddress=", &url, "\n"].concat());
+        }
+        Binding::Ws => {
+            let port = free_port();
+            url = format!("ws://127.0.0.1:{port}");
+            ws = "--ws";
+            settings.push_str("[websocket]\nenable=true\nlistenIF=127.0.0.1\n");
+            settings.push_str(&["port=", &port.to_string(), "\naddress=", &url, "\n"].concat());
+        }
+        Binding::Mqtt(port) => {
+            url = format!("mqtt://127.0.0.1:{port}");
+            mqtt = "--mqtt";
+            settings.push_str("[mqtt]\nenable=true\nlistenIF=127.0.0.1\naddress=127.0.0.1\n");
+            settings.push_str(&["port=", &port.to_string(), "\n"].concat());
+        }
+    }
+    std::fs::write(place.join("acme.ini"), settings).unwrap();
+    (place, [ws, mqtt, coap], url)
 }
 
 fn settings(kind: &str, port: u16, more: &str) -> String {
@@ -366,8 +387,8 @@ async fn letters_to_its_in(program: &Path) {
     for accepted in waiting {
         assert_eq!(accepted.await.unwrap().status, Status::Accepted);
     }
-    // It listens before it has its CSEBase, and answers 4.04 until then, which is an answer: the letters
-    // reach it only when it has started.
+    // It answers 4.04 before it has its CSEBase, which is an answer: the letters reach it only when
+    // it has started.
     let acme = Acme::start(program, "IN", Binding::Http, "").await;
     let its_admin = Client::new(acme.url.as_str(), "CAdmin", "i");
     wait_for(&its_admin, "cse-in").await;

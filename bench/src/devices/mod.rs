@@ -88,7 +88,6 @@ impl Drop for GatewayProcess {
 
 impl GatewayProcess {
     fn start(binary: &Path, folder: &Path, port: u16, setting: &Setting) -> Result<Self, String> {
-        let description = folder.join("devices.toml");
         if !setting.keeps_store {
             clear(folder);
         }
@@ -105,10 +104,21 @@ impl GatewayProcess {
             );
             written.push_str(&above);
         }
+        Self::run(binary, folder, &written, (setting.core, (Ipv4Addr::LOCALHOST, port).into()))
+    }
+
+    /// Runs a description on `core`, until it listens at the address.
+    fn run(
+        binary: &Path,
+        folder: &Path,
+        written: &str,
+        (core, address): (&str, SocketAddr),
+    ) -> Result<Self, String> {
+        let description = folder.join("devices.toml");
         fs::write(&description, written).map_err(text)?;
         let log_path = folder.join("devices.log");
         let log = fs::File::create(&log_path).map_err(text)?;
-        let child = pinned(setting.core, binary)
+        let child = pinned(core, binary)
             .arg("run")
             .arg(&description)
             .arg("--socket")
@@ -117,7 +127,6 @@ impl GatewayProcess {
             .stderr(log)
             .spawn();
         let mut gateway = Self(child.map_err(text)?);
-        let address = (Ipv4Addr::LOCALHOST, port).into();
         until_listening(&mut gateway.0, address, &log_path, STARTS_WITHIN)?;
         Ok(gateway)
     }
@@ -256,43 +265,92 @@ fn round(bench: &mut Bench, binary: &Path, folder: &Path) -> Result<(), String> 
 /// be no higher than in the middle.
 fn forwarding(bench: &mut Bench, binary: &Path, folder: &Path) -> Result<(), String> {
     let options = bench.options();
-    let pick = |(full, quick)| options.pick(full, quick);
-    let (devices, settle, measure) = (pick(DEVICES), pick(SETTLE), pick(MEASURE));
-    let (sink, port) = (Sink::start()?, free_port()?);
-    let setting = Setting { registrar: Some(sink.address), keeps_store: false, core: "0,1" };
+    let sink = Sink::start()?;
+    let (settle, measure) = (options.pick(SETTLE.0, SETTLE.1), options.pick(MEASURE.0, MEASURE.1));
+    let reports = (options.pick(DEVICES.0, DEVICES.1), settle, measure);
+    let answered = || sink.answered();
+    let during =
+        forward_to(bench, (binary, folder), sink.address, ("forwarding", reports), answered);
+    let ((before, spent_before), (after, spent)) = during?;
+    let number = |count: u64| u32::try_from(count).map(f64::from).map_err(text);
+    let seconds = number(measure.saturating_sub(1))?;
+    bench.sample("forwarded_per_s", "1/s", number(after - before)? / seconds);
+    let spent = spent.saturating_sub(spent_before).as_secs_f64();
+    bench.sample("sink_cpu_pct", "%", 100.0 * spent / seconds);
+    Ok(())
+}
+
+/// The same with a quarter of the devices and a gateway of ours above, which stores what it is sent
+/// before it answers. It shares both cores, and the disk, too.
+fn forwarding_to_own(bench: &mut Bench, binary: &Path, folder: &Path) -> Result<(), String> {
+    let options = bench.options();
+    let (settle, measure) = (options.pick(SETTLE.0, SETTLE.1), options.pick(MEASURE.0, MEASURE.1));
+    let reports = (options.pick(DEVICES.0, DEVICES.1) / 4, settle, measure);
+    let port = free_port()?;
+    let above_folder = folder.join("above");
+    fs::create_dir_all(&above_folder).map_err(text)?;
+    let own = format!(
+        "[gateway]\nname = \"bench-above\"\n[cse]\nbase = \"cse-in\"\nid = \"/id-in\"\n\
+         admin = \"CAdmin\"\nadmit = [\"/gw\"]\nhttp = \"127.0.0.1:{port}\"\nstore = \"{}\"\n",
+        store(&above_folder).display()
+    );
+    let mut above = GatewayProcess::run(
+        binary,
+        &above_folder,
+        &own,
+        ("0,1", (Ipv4Addr::LOCALHOST, port).into()),
+    )?;
+    let above_of = (Ipv4Addr::LOCALHOST, port).into();
+    let stored = || ();
+    forward_to(bench, (binary, folder), above_of, ("own_above", reports), stored)?;
+    let instances = above.gauge(binary, &above_folder, "resources")?;
+    bench.sample("own_above_resources", "resources", instances);
+    Ok(())
+}
+
+/// Lets devices report to a gateway that has a CSE above; what `look` told when the reports that are
+/// timed began, and when the last ones came.
+fn forward_to<L>(
+    bench: &mut Bench,
+    (binary, folder): (&Path, &Path),
+    above: SocketAddr,
+    (name, (devices, settle, measure)): (&str, (u64, u64, u64)),
+    look: impl Fn() -> L,
+) -> Result<(L, L), String> {
+    let port = free_port()?;
+    let setting = Setting { registrar: Some(above), keeps_store: false, core: "0,1" };
     let mut gateway = GatewayProcess::start(binary, folder, port, &setting)?;
     let reports = (devices, settle, settle + measure);
     let simulation = simulate(pinned("0,1", binary), "oximeter", reports, port)?;
     std::thread::sleep(Duration::from_secs(settle));
-    let (before, spent_before) = sink.answered();
+    let before = look();
+    let stages = gateway.histograms(binary, folder)?;
     let level = gateway.gauge(binary, folder, "messages_waiting")?;
     std::thread::sleep(Duration::from_secs(measure).saturating_sub(Duration::from_secs(1)));
-    let (after, spent) = sink.answered();
+    let after = look();
     let level_after = gateway.gauge(binary, folder, "messages_waiting")?;
     let backlogs = gateway.gauge(binary, folder, "containers_backlogged")?;
+    let stages_after = gateway.histograms(binary, folder)?;
     let output = simulation.wait_with_output().map_err(text)?;
     drop(gateway);
     let answer: Value = serde_json::from_slice(&output.stdout).map_err(text)?;
-    let times = |at: usize| answer.pointer(&format!("/delay_ms/{at}")).and_then(Value::as_f64);
-    for (at, key) in
-        ["forwarding_ack_p50_ms_10k", "forwarding_ack_p99_ms_10k", "forwarding_ack_longest_ms_10k"]
-            .iter()
-            .enumerate()
-    {
-        bench.sample(key, "ms", times(at).ok_or("the answer has no times")?);
+    let of_answer = |at: &str| {
+        let value = answer.pointer(at).and_then(Value::as_f64);
+        value.ok_or_else(|| format!("the devices tell no {at}"))
+    };
+    let many = if name == "forwarding" { "_10k" } else { "" };
+    for (at, key) in ["ack_p50_ms", "ack_p99_ms", "ack_longest_ms"].iter().enumerate() {
+        bench.sample(&format!("{name}_{key}{many}"), "ms", of_answer(&format!("/delay_ms/{at}"))?);
     }
-    let number = |count: u64| u32::try_from(count).map(f64::from).map_err(text);
-    let seconds = number(measure.saturating_sub(1))?;
-    bench.sample("forwarded_per_s", "1/s", number(after - before)? / seconds);
-    bench.sample("outbox_begin", "messages", level);
-    bench.sample("outbox_end", "messages", level_after);
-    bench.sample("outbox_grown", "messages", level_after - level);
-    let left_out = answer.get("left_out").and_then(Value::as_f64);
-    bench.sample("forwarding_left_out", "reports", left_out.ok_or("the answer has no left_out")?);
-    bench.sample("containers_backlogged_end", "containers", backlogs);
-    let spent = spent.saturating_sub(spent_before).as_secs_f64();
-    bench.sample("sink_cpu_pct", "%", 100.0 * spent / seconds);
-    Ok(())
+    bench.sample(&format!("{name}_left_out"), "reports", of_answer("/left_out")?);
+    for (key, value) in [("begin", level), ("end", level_after), ("grown", level_after - level)] {
+        bench.sample(&format!("{name}_outbox_{key}"), "messages", value);
+    }
+    bench.sample(&format!("{name}_containers_backlogged_end"), "containers", backlogs);
+    for (stage_name, now) in &stages_after {
+        stage(bench, &format!("{name}_{stage_name}"), now, stages.get(stage_name));
+    }
+    Ok((before, after))
 }
 
 /// The same octets for as many reports a second, with nothing around them.
@@ -313,15 +371,18 @@ fn bare(
     Ok(())
 }
 
-/// What 99 of 100 values of a histogram do not exceed that came since `earlier`.
+/// Of the values of a histogram that came since `earlier`: what 99 of 100 do not exceed, and the
+/// longest.
 fn stage(bench: &mut Bench, name: &str, now: &Histogram, earlier: Option<&Histogram>) {
     let new = earlier.map_or_else(|| now.clone(), |earlier| now.since(earlier));
-    let Some(within) = new.quantile(99, 100) else { return };
-    #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a run need no 64 bits")]
-    let within = within as f64;
-    match name.strip_suffix("_ns") {
-        Some(name) => bench.sample(&format!("{name}_p99_ms"), "ms", within / 1e6),
-        None => bench.sample(&format!("{name}_p99"), "", within),
+    for (part, key) in [(99, "p99"), (100, "longest")] {
+        let Some(within) = new.quantile(part, 100) else { return };
+        #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a run need no 64 bits")]
+        let within = within as f64;
+        match name.strip_suffix("_ns") {
+            Some(name) => bench.sample(&format!("{name}_{key}_ms"), "ms", within / 1e6),
+            None => bench.sample(&format!("{name}_{key}"), "", within),
+        }
     }
 }
 
@@ -347,17 +408,22 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
         }
     }
     for _round in 0..options.pick(3, 1) {
-        if let Err(problem) = forwarding(&mut bench, &binary, folder) {
-            bench.note(problem);
+        for forwards in [forwarding, forwarding_to_own] {
+            if let Err(problem) = forwards(&mut bench, &binary, folder) {
+                bench.note(problem);
+            }
         }
     }
     fs::remove_dir_all(folder).map_err(text)?;
     bench.promise("left_out", Relation::AtMost, 0.0);
     bench.promise("forwarding_left_out", Relation::AtMost, 0.0);
-    bench.promise("outbox_grown", Relation::AtMost, OUTBOX_GROWN);
+    bench.promise("forwarding_outbox_grown", Relation::AtMost, OUTBOX_GROWN);
+    bench.promise("own_above_left_out", Relation::AtMost, 0.0);
+    bench.promise("own_above_outbox_grown", Relation::AtMost, OUTBOX_GROWN);
     bench.note(
         "forwarding: oximeters, two values a report, and a CSE above that answers 2001 and stores \
-         nothing, in this process; gateway, devices and it share both cores",
+         nothing, in this process; gateway, devices and it share both cores. own_above: a quarter as \
+         many, and a gateway of ours above, which stores what it is sent on the same disk",
     );
     bench.ratio("ack_p99_vs_bare", "ack_p99_ms_10k", "bare_p99_ms_10k");
     if options.quick {
@@ -365,6 +431,7 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
     } else {
         bench.promise("ack_p99_ms_10k", Relation::AtMost, ACK_P99_MS);
         bench.promise("forwarding_ack_p99_ms_10k", Relation::AtMost, ACK_P99_MS);
+        bench.promise("own_above_ack_p99_ms", Relation::AtMost, ACK_P99_MS);
     }
     bench.note(
         "each device one confirmed report a second over TCP, stored with FULL synchronisation \

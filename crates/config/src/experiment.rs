@@ -17,6 +17,8 @@ pub enum RelayKind {
     TranslateUdp,
     /// A process relays a TCP stream between two sockets.
     TranslateTcp,
+    /// The program socat does that, as in the paper.
+    SocatTcp,
     /// Address translation that encrypts by AES-128-CTR with portable code.
     EncryptPortable,
     /// The same, with the processor's AES instructions where it has them.
@@ -27,10 +29,16 @@ pub enum RelayKind {
     GraphXdp,
     /// The same, with a handler that counts IPv4 packets.
     GraphXdpHandler,
+    /// The driver of the link forwards, by our XDP program.
+    DriverXdp,
+    /// The kernel switches labels on a path that our mesh has found.
+    MeshLabel,
     /// Our UDP gateway translates addresses in the data plane, on AF_XDP, polling.
     GatewayXdp,
     /// Our data plane makes oneM2M requests of a device's reports (IEEE 11073), on AF_XDP, polling.
     InterworkXdp,
+    /// Our control plane stores these readings and sends them from its outbox: the durable way.
+    InterworkDurable,
     /// A gateway program relays UDP datagrams, run by our loops.
     ProgramNative,
     /// The same program, built as C.
@@ -43,17 +51,21 @@ pub enum RelayKind {
 
 impl RelayKind {
     /// All of them, in the order of reports.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 18] = [
         Self::Kernel,
         Self::TranslateUdp,
         Self::TranslateTcp,
+        Self::SocatTcp,
         Self::EncryptPortable,
         Self::EncryptHardware,
         Self::GraphPacketSocket,
         Self::GraphXdp,
         Self::GraphXdpHandler,
+        Self::DriverXdp,
+        Self::MeshLabel,
         Self::GatewayXdp,
         Self::InterworkXdp,
+        Self::InterworkDurable,
         Self::ProgramNative,
         Self::ProgramC,
         Self::ProgramJava,
@@ -66,13 +78,17 @@ impl RelayKind {
             Self::Kernel => "kernel",
             Self::TranslateUdp => "translate-udp",
             Self::TranslateTcp => "translate-tcp",
+            Self::SocatTcp => "socat-tcp",
             Self::EncryptPortable => "encrypt-portable",
             Self::EncryptHardware => "encrypt-hardware",
             Self::GraphPacketSocket => "graph-packet-socket",
             Self::GraphXdp => "graph-xdp",
             Self::GraphXdpHandler => "graph-xdp-handler",
+            Self::DriverXdp => "driver-xdp",
+            Self::MeshLabel => "mesh-label",
             Self::GatewayXdp => "gateway-xdp",
             Self::InterworkXdp => "interwork-xdp",
+            Self::InterworkDurable => "interwork-durable",
             Self::ProgramNative => "program-native",
             Self::ProgramC => "program-c",
             Self::ProgramJava => "program-java",

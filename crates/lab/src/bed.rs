@@ -2,7 +2,7 @@
 
 use crate::line::DelayLine;
 use crate::relay::Seat;
-use crate::routing::RouteFinder;
+use crate::routing::{LabelPaths, RouteFinder};
 use gatewright_config::{Experiment, RelayKind};
 use gatewright_testbed::{Namespace, TestInterface, TestbedError, Veth, free_port};
 use gatewright_xdp::Stamper;
@@ -34,6 +34,10 @@ pub(crate) struct Hosts {
     lines: Vec<DelayLine>,
     /// Routers of OLSR, one in each host, while the kernels route.
     routers: Vec<RouteFinder>,
+    /// Nodes of the mesh, while the kernels switch labels.
+    paths: Option<LabelPaths>,
+    /// Whether the ends take what a driver redirects to them.
+    takes_redirected: bool,
 }
 
 /// Stamps at a node: where packets come in, and where they leave.
@@ -61,16 +65,19 @@ impl Bed {
     pub(crate) fn target(&self, kind: RelayKind) -> SocketAddrV4 {
         match self {
             Self::Loopback { ports: [relay, _] } => SocketAddrV4::new(Ipv4Addr::LOCALHOST, *relay),
-            Self::Hosts(_) if is_router(kind) => self.receiver(),
+            Self::Hosts(_) if is_router(kind) => self.receiver(kind),
             Self::Hosts(_) => SocketAddrV4::new(address(0, 2), PORT),
         }
     }
 
     /// Where the receiver listens.
-    pub(crate) fn receiver(&self) -> SocketAddrV4 {
+    pub(crate) fn receiver(&self, kind: RelayKind) -> SocketAddrV4 {
         match self {
             Self::Loopback { ports: [_, receiver] } => {
                 SocketAddrV4::new(Ipv4Addr::LOCALHOST, *receiver)
+            }
+            Self::Hosts(hosts) if kind == RelayKind::MeshLabel => {
+                SocketAddrV4::new(LabelPaths::address(hosts.nodes.len() - 1), PORT)
             }
             Self::Hosts(hosts) => SocketAddrV4::new(address(hosts.cables.len() - 1, 2), PORT),
         }
@@ -120,15 +127,27 @@ impl Bed {
         hosts.cables.windows(2).enumerate().map(seat).collect()
     }
 
-    /// Has the kernels of the relays route by routes that OLSR has found, or not.
-    pub(crate) fn routes(&mut self, on: bool) -> Result<(), String> {
+    /// Has hosts do what a relay needs of them, and no more: kernels of relays route by routes that
+    /// OLSR has found, or all switch labels, or the ends take what a driver redirects to them.
+    pub(crate) fn prepare(&mut self, kind: RelayKind) -> Result<(), String> {
         let Self::Hosts(hosts) = self else { return Ok(()) };
+        let routes = kind == RelayKind::Kernel;
         let relays = hosts.nodes.iter().skip(1).take(hosts.nodes.len().saturating_sub(2));
         for relay in relays {
-            relay.sysctl("net.ipv4.ip_forward", if on { "1" } else { "0" }).map_err(text)?;
+            let on = if routes { "1" } else { "0" };
+            relay.sysctl("net.ipv4.ip_forward", on).map_err(text)?;
         }
         hosts.routers.clear();
-        if on { hosts.find_routes() } else { Ok(()) }
+        hosts.paths = None;
+        hosts.take_redirected(kind == RelayKind::DriverXdp)?;
+        match kind {
+            RelayKind::Kernel => hosts.find_routes(),
+            RelayKind::MeshLabel => {
+                hosts.paths = Some(LabelPaths::start(&hosts.nodes, &hosts.interfaces())?);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Attaches stamps where packets come into the node and leave it: at the node itself, or at the
@@ -176,16 +195,20 @@ fn is_router(kind: RelayKind) -> bool {
             | RelayKind::GraphPacketSocket
             | RelayKind::GraphXdp
             | RelayKind::GraphXdpHandler
+            | RelayKind::DriverXdp
+            | RelayKind::MeshLabel
     )
 }
 
-/// Whether the relay is our stack, which takes frames before the kernel's hooks.
+/// Whether the relay is our stack or its driver's program, which take frames before the kernel's
+/// hooks.
 pub(crate) fn is_ours(kind: RelayKind) -> bool {
     matches!(
         kind,
         RelayKind::GraphPacketSocket
             | RelayKind::GraphXdp
             | RelayKind::GraphXdpHandler
+            | RelayKind::DriverXdp
             | RelayKind::GatewayXdp
             | RelayKind::InterworkXdp
     )
@@ -202,13 +225,7 @@ impl Hosts {
     /// A host's route is more specific than the static ones that the other relays need.
     fn find_routes(&mut self) -> Result<(), String> {
         let last = self.nodes.len() - 1;
-        let names: Vec<Vec<String>> = (0..=last)
-            .map(|at| {
-                let inward = at.checked_sub(1).map(|cable| format!("i{cable}"));
-                inward.into_iter().chain((at < last).then(|| format!("o{at}"))).collect()
-            })
-            .collect();
-        for (host, names) in self.nodes.iter().zip(names) {
+        for (host, names) in self.nodes.iter().zip(self.interfaces()) {
             let seed = u64::try_from(self.routers.len()).unwrap_or(0);
             self.routers.push(RouteFinder::start(host, names, seed));
         }
@@ -222,6 +239,33 @@ impl Hosts {
         Ok(())
     }
 
+    /// The names of each host's interfaces.
+    fn interfaces(&self) -> Vec<Vec<String>> {
+        let last = self.nodes.len().saturating_sub(1);
+        let of_host = |at: usize| {
+            let inward = at.checked_sub(1).map(|cable| format!("i{cable}"));
+            inward.into_iter().chain((at < last).then(|| format!("o{at}"))).collect()
+        };
+        (0..self.nodes.len()).map(of_host).collect()
+    }
+
+    /// Has the sender complete its checksums, as on a cable between machines, and the receiver take
+    /// frames that a driver redirects to it, which a virtual cable does where GRO is on; or neither.
+    fn take_redirected(&mut self, on: bool) -> Result<(), String> {
+        if std::mem::replace(&mut self.takes_redirected, on) == on {
+            return Ok(());
+        }
+        let (Some([first, _]), Some([_, last])) = (self.cables.first(), self.cables.last()) else {
+            return Err("no cable".to_owned());
+        };
+        let [gro, tx] = if on { ["on", "off"] } else { ["off", "on"] };
+        for (end, feature, value) in [(last, "gro", gro), (first, "gro", gro), (first, "tx", tx)] {
+            let set = end.namespace().command("ethtool").args(["-K", end.name(), feature, value]);
+            set.run().map_err(text)?;
+        }
+        Ok(())
+    }
+
     fn host(&self, at: usize) -> Result<&Namespace, String> {
         self.nodes.get(at).ok_or_else(|| "no such host".to_owned())
     }
@@ -229,8 +273,14 @@ impl Hosts {
     fn build(experiment: &Experiment) -> Result<Self, String> {
         let count = usize::from(experiment.node.relays) + 2;
         let hosts: Result<Vec<_>, _> = (0..count).map(|_| Namespace::new().map_err(text)).collect();
-        let mut bed =
-            Self { nodes: hosts?, cables: Vec::new(), lines: Vec::new(), routers: Vec::new() };
+        let mut bed = Self {
+            nodes: hosts?,
+            cables: Vec::new(),
+            lines: Vec::new(),
+            routers: Vec::new(),
+            paths: None,
+            takes_redirected: false,
+        };
         for at in 0..count - 1 {
             bed.lay_cable(at, experiment)?;
         }

@@ -7,6 +7,7 @@ use crate::processor::pin;
 use crate::relay::interwork;
 use crate::relay::sockets::{LOOK, is_idle, receive_stamped};
 use gatewright_config::{Arrivals, Centre, RelayKind};
+use gatewright_health::agent::Agent;
 use gatewright_sim::Random;
 use nix::sys::socket::{setsockopt, sockopt::ReceiveTimestampns};
 use std::io::{Read, Write};
@@ -22,16 +23,17 @@ pub(crate) enum ProbeForm {
     Datagrams,
     /// The same in a stream.
     Stream,
-    /// Reports of a device, which arrive as oneM2M requests.
-    Reports,
+    /// Reports of a device, which arrive as oneM2M requests; the device may have to associate first.
+    Reports { is_associated: bool },
 }
 
 impl ProbeForm {
     /// What probes of a relay are.
     pub(crate) const fn of(kind: RelayKind) -> Self {
         match kind {
-            RelayKind::TranslateTcp => Self::Stream,
-            RelayKind::InterworkXdp => Self::Reports,
+            RelayKind::TranslateTcp | RelayKind::SocatTcp => Self::Stream,
+            RelayKind::InterworkXdp => Self::Reports { is_associated: false },
+            RelayKind::InterworkDurable => Self::Reports { is_associated: true },
             _ => Self::Datagrams,
         }
     }
@@ -40,7 +42,7 @@ impl ProbeForm {
     pub(crate) const fn identity_at(self) -> u32 {
         match self {
             Self::Datagrams | Self::Stream => 0,
-            Self::Reports => interwork::IDENTITY_AT,
+            Self::Reports { .. } => interwork::IDENTITY_AT,
         }
     }
 }
@@ -51,6 +53,16 @@ pub(crate) enum Carriage {
     Datagrams(UdpSocket),
     Stream(TcpStream),
     Reports(UdpSocket),
+    /// Reports of an associated device, which releases its association at the end.
+    Associated(UdpSocket, Box<Agent>),
+}
+
+impl Drop for Carriage {
+    fn drop(&mut self) {
+        if let Self::Associated(socket, agent) = self {
+            interwork::release_oximeter(agent, socket);
+        }
+    }
 }
 
 impl Carriage {
@@ -72,14 +84,25 @@ impl Carriage {
                 Ok(Self::Stream(stream))
             }
             ProbeForm::Datagrams => datagrams(0).map(Self::Datagrams),
-            ProbeForm::Reports => datagrams(interwork::device_port(octets)).map(Self::Reports),
+            ProbeForm::Reports { is_associated: false } => {
+                datagrams(interwork::device_port(octets)).map(Self::Reports)
+            }
+            ProbeForm::Reports { is_associated: true } => {
+                let socket = datagrams(0)?;
+                socket.set_read_timeout(Some(LOOK))?;
+                let agent = interwork::associate_oximeter(&socket);
+                let agent = agent.map_err(std::io::Error::other)?;
+                Ok(Self::Associated(socket, Box::new(agent)))
+            }
         };
         bed.at_end(BedEnd::Sender, connect)?.map_err(|error: std::io::Error| error.to_string())
     }
 
     fn send(&mut self, payload: &[u8]) -> std::io::Result<()> {
         match self {
-            Self::Datagrams(socket) | Self::Reports(socket) => socket.send(payload).map(drop),
+            Self::Datagrams(socket) | Self::Reports(socket) | Self::Associated(socket, _) => {
+                socket.send(payload).map(drop)
+            }
             Self::Stream(stream) => stream.write_all(payload),
         }
     }
@@ -88,7 +111,7 @@ impl Carriage {
     fn payload(&self, identity: ProbeIdentity, records: &ProbeRecords) -> Vec<u8> {
         match self {
             Self::Datagrams(_) | Self::Stream(_) => identity.payload(records.octets()),
-            Self::Reports(_) => {
+            Self::Reports(_) | Self::Associated(..) => {
                 let number = records.report_number(identity.sequence);
                 interwork::report(identity, number, records.octets()).unwrap_or_default()
             }
@@ -150,11 +173,11 @@ impl Receiver {
     /// Listens at the bed's receiver; when this returns, it does.
     pub(crate) fn start(
         bed: &Bed,
-        form: ProbeForm,
+        kind: RelayKind,
         records: &Arc<ProbeRecords>,
         processor: Option<usize>,
     ) -> Result<Self, String> {
-        let at = bed.receiver();
+        let (at, form) = (bed.receiver(kind), ProbeForm::of(kind));
         let stop = Arc::new(AtomicBool::new(false));
         let arrived = Arc::new(AtomicU64::new(0));
         let shared = (Arc::clone(records), Arc::clone(&stop), Arc::clone(&arrived));
@@ -202,11 +225,18 @@ fn receive(
 ) {
     let mut buffer = [0; 2048];
     while !stop.load(Ordering::Relaxed) {
-        let Ok((len, stamp)) = receive_stamped(socket, &mut buffer) else { continue };
-        let time = stamp.unwrap_or_else(clock::now);
-        let octets = buffer.get(..len).unwrap_or(&[]);
+        let Ok(received) = receive_stamped(socket, &mut buffer) else { continue };
+        let time = received.stamp.unwrap_or_else(clock::now);
+        let octets = buffer.get(..received.len).unwrap_or(&[]);
         let has_arrived = match form {
-            ProbeForm::Reports => interwork::stamp_request(records, octets, time),
+            ProbeForm::Reports { is_associated } => {
+                let answer = is_associated.then(|| interwork::answer(octets)).flatten();
+                if let (Some(answer), Some(from)) = (answer, received.from) {
+                    // A lost answer is asked for again (RFC 7252 §4.2).
+                    let _sent = socket.send_to(&answer, from);
+                }
+                interwork::stamp_request(records, octets, time)
+            }
             _ => records.stamp(octets, Place::Arrived, time),
         };
         if has_arrived {

@@ -55,7 +55,7 @@ pub fn round_trips_under_load(
     link: LinkShape,
 ) -> Result<LoadedRoundTrips, String> {
     let mut bed = Bed::build(&Experiment { link: Some(link), ..experiment.clone() }, true)?;
-    bed.routes(true)?;
+    bed.prepare(RelayKind::Kernel)?;
     let at = bed.target(RelayKind::Kernel);
     let sink = SocketAddrV4::new(*at.ip(), at.port() + 1);
     let listener = bed.at_end(BedEnd::Receiver, || TcpListener::bind(sink))?;

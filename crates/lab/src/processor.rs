@@ -10,10 +10,21 @@ use std::thread::JoinHandle;
 
 /// Keeps the calling thread on a processor, if the system allows it.
 pub(crate) fn pin(processor: usize) {
+    keep(Pid::from_raw(0), processor);
+}
+
+/// Keeps a process of one thread on a processor, and what it starts.
+pub(crate) fn pin_process(id: u32, processor: usize) {
+    if let Ok(id) = i32::try_from(id) {
+        keep(Pid::from_raw(id), processor);
+    }
+}
+
+fn keep(thread: Pid, processor: usize) {
     let mut set = CpuSet::new();
     if set.set(processor).is_ok() {
         // Without it, the thread runs where the system puts it.
-        let _ = sched_setaffinity(Pid::from_raw(0), &set);
+        let _ = sched_setaffinity(thread, &set);
     }
 }
 

@@ -52,7 +52,7 @@ pub fn round_trips_beside_irtt(
     let latency_us = u32::try_from(latency.as_micros()).unwrap_or(u32::MAX);
     let link = Some(LinkShape { latency_us, capacity_mbps: 0.0, jitter_us: 0, loss_pct: 0.0 });
     let mut bed = Bed::build(&Experiment { link, ..experiment.clone() }, true)?;
-    bed.routes(true)?;
+    bed.prepare(RelayKind::Kernel)?;
     let at = bed.target(RelayKind::Kernel);
     let irtt = SocketAddrV4::new(*at.ip(), at.port() + 1);
     let serve = || {

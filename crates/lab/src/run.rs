@@ -195,7 +195,14 @@ struct Setting {
     kind: RelayKind,
     stamps: Option<NodeStamps>,
     receiver: Receiver,
-    _relays: Vec<RunningRelay>,
+    relays: Vec<RunningRelay>,
+}
+
+impl Setting {
+    /// Ends the relays; what went wrong in them, if anything did.
+    fn end(&mut self) -> Result<(), String> {
+        self.relays.iter_mut().try_for_each(RunningRelay::end)
+    }
 }
 
 impl Lab<'_> {
@@ -215,10 +222,13 @@ impl Lab<'_> {
                     self.progress.all += wanted.len();
                 }
                 match self.set(kind) {
-                    Ok(setting) => {
+                    Ok(mut setting) => {
                         for condition in wanted {
                             self.repeat(&setting, condition);
                             self.tell(kind, condition, progress);
+                        }
+                        if let Err(why) = setting.end() {
+                            self.warn(format!("{}: {why}", kind.name()));
                         }
                     }
                     Err(why) => {
@@ -270,22 +280,23 @@ impl Lab<'_> {
     /// Starts the relays in line, the receiver and the stamps, and warms them up.
     fn set(&mut self, kind: RelayKind) -> Result<Setting, String> {
         let (ends, node) = seats();
-        let receiver = Receiver::start(&self.bed, ProbeForm::of(kind), &self.records, Some(ends))?;
-        self.bed.routes(kind == RelayKind::Kernel)?;
+        self.bed.prepare(kind)?;
+        let receiver = Receiver::start(&self.bed, kind, &self.records, Some(ends))?;
         let mut relays = Vec::new();
         // The last one first, so that each finds its next one listening.
         for seat in self.bed.seats(Some(node))?.iter().rev() {
             relays.extend(relay::start(kind, self.experiment, seat, &self.records, &self.built)?);
         }
         let stamps = self.bed.stamp(kind)?;
-        let setting = Setting { kind, stamps, receiver, _relays: relays };
+        let mut setting = Setting { kind, stamps, receiver, relays };
         for _attempt in 0..5 {
             let repetition = self.probe(&setting, relay::WARM, 25);
             if repetition.is_ok_and(|it| it.median_end_to_end().is_some()) {
                 return Ok(setting);
             }
         }
-        Err("no probe came through it".to_owned())
+        let why = setting.end().err().unwrap_or_else(|| "no probe came through it".to_owned());
+        Err(why)
     }
 
     /// One repetition of a condition; a failure is a warning, and the condition has one fewer.
@@ -319,7 +330,7 @@ impl Lab<'_> {
         }
         let (ends, node) = seats();
         // The kernel routes on the processor that sends; all other relays have their own.
-        let relays = if setting.kind == RelayKind::Kernel { ends } else { node };
+        let relays = if relay::is_kernels(setting.kind) { ends } else { node };
         let _load = OtherLoad::start(condition.load_pct, relays);
         let target = self.bed.target(setting.kind);
         let mut carriage = Carriage::connect(&self.bed, target, (form, condition.octets))?;
@@ -382,7 +393,7 @@ impl Lab<'_> {
         let arrived = at(Place::Arrived);
         let (ingress, egress) = match &setting.stamps {
             // A program at a hook does not read requests: the receiver's kernel stamps them there.
-            Some(stamps) if ProbeForm::of(setting.kind) == ProbeForm::Reports => {
+            Some(stamps) if matches!(ProbeForm::of(setting.kind), ProbeForm::Reports { .. }) => {
                 (stamps.ingress.time(sequence), arrived)
             }
             Some(stamps) => (stamps.ingress.time(sequence), stamps.egress.time(sequence)),

@@ -1,6 +1,6 @@
 /* Writes down when probe packets pass a hook, by their sequence numbers. Every packet goes on as it
- * came. A probe's payload has its identity at a known place: sequence number, then the tag of the
- * run. */
+ * came, with a label in front or without. A probe's payload has its identity at a known place:
+ * sequence number, then the tag of the run. */
 #include "bpf.h"
 
 #define PLACES 65536
@@ -40,10 +40,18 @@ SECTION("xdp") int stamp(struct sk_buff *context)
     u64 time = now();
     u8 *data = (void *)(u64)context->data, *end = (void *)(u64)context->data_end;
     u32 identity[3], at = 42;
-    if (data + 54 > end || *(u16 *)(data + 12) != BE16(0x0800) || data[14] != 0x45)
+    if (data + 58 > end)
+        return NEXT;
+    u16 type = *(u16 *)(data + 12);
+    if (type == BE16(0x8847) && data[16] & 1) { /* RFC 3032: the bottom of the stack */
+        data += 4;
+        at += 4;
+        type = BE16(0x0800);
+    }
+    if (type != BE16(0x0800) || data[14] != 0x45)
         return NEXT;
     if (data[23] == TCP)
-        at = 34 + (data[46] >> 4) * 4;
+        at += (data[46] >> 4) * 4 - 8;
     else if (data[23] != UDP)
         return NEXT;
     if (load_bytes(context, at + probe.at, identity, sizeof identity))

@@ -180,11 +180,26 @@ impl BpfProgram {
     /// The system's error: `EBUSY` if another program is there, `EOPNOTSUPP` if the driver has no
     /// such hook.
     pub fn attach(&self, index: u32, hook: Hook) -> io::Result<AttachedProgram> {
+        self.attach_with(index, hook, hook.flags())
+    }
+
+    /// The same in front of the programs that are there, at a hook that has several (tcx).
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::attach`].
+    pub fn attach_first(&self, index: u32, hook: Hook) -> io::Result<AttachedProgram> {
+        /// `BPF_F_BEFORE`.
+        const BEFORE: u32 = 1 << 3;
+        self.attach_with(index, hook, hook.flags() | BEFORE)
+    }
+
+    fn attach_with(&self, index: u32, hook: Hook, flags: u32) -> io::Result<AttachedProgram> {
         calls::attach(LinkCreate {
             prog_fd: std::os::fd::AsRawFd::as_raw_fd(&self.0).cast_unsigned(),
             target_ifindex: index,
             attach_type: hook.attach_type(),
-            flags: hook.flags(),
+            flags,
             ..LinkCreate::default()
         })
         .map(AttachedProgram)

@@ -18,9 +18,9 @@ const PLACE_WORDS: usize = 4;
 
 /// Writes down when probe packets pass an interface, at its ingress or egress (tcx).
 ///
-/// A probe is an IPv4 packet of UDP or TCP whose payload has its identity, at its beginning or at
-/// another place: its sequence number (32 bits, big-endian) and the tag of the run (64 bits). Times are of the monotonic clock, in nanoseconds.
-/// Needs Linux 6.6.
+/// A probe is an IPv4 packet of UDP or TCP, behind a label (RFC 3032) or without, whose payload has its
+/// identity, at its beginning or at another place: its sequence number (32 bits, big-endian) and the tag
+/// of the run (64 bits). Times are of the monotonic clock, in nanoseconds. Needs Linux 6.6.
 #[derive(Debug)]
 pub struct Stamper {
     probe: SharedWords,
@@ -49,7 +49,12 @@ impl Stamper {
         })?;
         let kind = if hook == Hook::Egress { ProgramType::Egress } else { ProgramType::Ingress };
         let program = BpfProgram::load(kind, "gw_stamp", &linked, 0)?;
-        let attached = program.attach(interface, hook).map_err(failed("attach the stamps"))?;
+        // Before programs that take packets away, as those that switch labels do.
+        let attached = match hook {
+            Hook::Ingress => program.attach_first(interface, hook),
+            _ => program.attach(interface, hook),
+        };
+        let attached = attached.map_err(failed("attach the stamps"))?;
         let [probe, places] =
             [probe, places].map(|map| map.words().map_err(failed("map a table's memory")));
         Ok(Self { probe: probe?, places: places?, program, _attached: attached })

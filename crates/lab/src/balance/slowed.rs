@@ -339,7 +339,7 @@ fn stamped_socket() -> io::Result<UdpSocket> {
 /// The next datagram with the time when it came; `None` if none came for a while.
 fn next_datagram(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Option<(usize, u64)>> {
     match receive_stamped(socket, buffer) {
-        Ok((len, stamp)) => Ok(Some((len, stamp.unwrap_or_else(clock::now)))),
+        Ok(it) => Ok(Some((it.len, it.stamp.unwrap_or_else(clock::now)))),
         Err(error) if is_idle(&error) => Ok(None),
         Err(error) => Err(error),
     }

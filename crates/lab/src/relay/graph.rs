@@ -1,4 +1,5 @@
-//! Relays of our own stack: routing, the UDP gateway and interworking, in the data plane.
+//! Relays of our own stack: routing, the UDP gateway and interworking, in the data plane; and routing
+//! in the driver, below it.
 
 use super::sockets::LOOK;
 use super::{Ready, RelayJob, Seat, interwork};
@@ -29,7 +30,10 @@ pub(super) fn serve(
     };
     let mut setup = Setup::new(SEED);
     for (name, ip) in seat.interfaces.iter().zip(seat.addresses) {
-        setup.link(name, name).backend(backend).address(ip, 24);
+        let link = setup.link(name, name).backend(backend).address(ip, 24);
+        if kind == RelayKind::DriverXdp {
+            link.forward_in_driver();
+        }
     }
     if matches!(kind, RelayKind::GatewayXdp | RelayKind::InterworkXdp) {
         setup.spin = FOR_EVER;
@@ -39,6 +43,11 @@ pub(super) fn serve(
     let named: Vec<String> = modes.iter().map(ToString::to_string).collect();
     if let Some(link) = status.links.iter().find(|link| !named.contains(&link.mode)) {
         return Err(format!("the link {} is in mode {}: {}", link.name, link.mode, link.why));
+    }
+    if kind == RelayKind::DriverXdp
+        && let Some(link) = status.links.iter().find(|link| !link.forwards_in_driver)
+    {
+        return Err(format!("the link {} forwards {}", link.name, link.forwarding));
     }
     if kind == RelayKind::GraphXdpHandler {
         let mut packets = 0_u64;
@@ -63,5 +72,20 @@ pub(super) fn serve(
     while !job.is_stopped() {
         std::thread::sleep(LOOK);
     }
-    Ok(())
+    if kind == RelayKind::DriverXdp { forwarded_in_driver(&planes) } else { Ok(()) }
+}
+
+/// Whether drivers have forwarded nearly all packets that came in; what went up to the graph was
+/// relayed by that.
+fn forwarded_in_driver(planes: &Planes) -> Result<(), String> {
+    const SHARE_PCT: u64 = 95;
+    let status = planes.status().map_err(|error| error.to_string())?;
+    let counts = || status.links.iter().flat_map(|link| &link.in_driver);
+    let all: u64 = counts().map(|count| count.packets).sum();
+    let forwarded = counts().filter(|count| count.outcome == "forwarded").map(|it| it.packets);
+    let forwarded: u64 = forwarded.sum();
+    if forwarded * 100 >= all * SHARE_PCT {
+        return Ok(());
+    }
+    Err(format!("drivers forwarded {forwarded} of {all} packets, the graph the others"))
 }

@@ -1,25 +1,30 @@
-//! Interworking as relay: reports of an oximeter (IEEE 11073) that become oneM2M requests in the data
-//! plane.
+//! Interworking as relay: reports of an oximeter (IEEE 11073) that become oneM2M requests, in the data
+//! plane or by way of the control plane's store.
 //!
 //! A report is unconfirmed, of a fixed scan with both of the oximeter's observations, and becomes two
 //! requests. Its identity as a probe stands behind the last value, where devices may have octets of
 //! their own, which no plan reads; in the requests it is the number of the report and the values.
 
 use super::Seat;
+use super::sockets::is_idle;
 use crate::probe::{FILLING, IDENTITY_LEN, Place, ProbeIdentity, ProbeRecords};
 use gatewright_config::Centre;
+use gatewright_health::agent::{Agent, AgentSettings, Ending, Input, Output as AgentOutput};
+use gatewright_health::association::AssociationState;
 use gatewright_health::code::{DataRequestId, Handle, InvokeId, SystemId, event};
 use gatewright_health::data::{DataApdu, DataMessage, EventReport};
 use gatewright_health::report::{FixedObservation, encode_scan};
 use gatewright_health::specialisation::OXIMETER;
 use gatewright_interwork::{CoapPlan, Device, Mapping, ReportPlan};
-use gatewright_onem2m::Serialisation;
 use gatewright_onem2m::coap::CoapMessage;
-use gatewright_onem2m::coap::primitive::read_request;
+use gatewright_onem2m::coap::primitive::{option, read_request, write_response};
+use gatewright_onem2m::{Release, Response, Serialisation, Status};
 use gatewright_planes::{Planes, ReportForwarder, ReportForwarderSetup};
 use gatewright_tables::EntityWriters;
 use gatewright_tables::records::{Entity, EntityPlan, Sender};
-use gatewright_wire::coap::Message;
+use gatewright_wire::coap::{Builder, Code, Message, MessageType};
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
 
 /// Octets of a report before the identity: its head, and two observations with handle, length and
 /// value (ISO/IEEE 11073-20601, PRST with a fixed scan).
@@ -143,6 +148,114 @@ fn reading(octets: &[u8]) -> Option<RequestedReading> {
     Some(RequestedReading { number, place, value: value.parse().ok()? })
 }
 
+/// The answer of a CSE that has done what a confirmable request asks; none to anything else.
+pub(crate) fn answer(octets: &[u8]) -> Option<Vec<u8>> {
+    let message = Message::parse(octets).ok()?;
+    if message.message_type() != MessageType::CONFIRMABLE || message.code() == Code::EMPTY {
+        return None;
+    }
+    let id = message.value(option::RQI).and_then(|id| str::from_utf8(id).ok()).unwrap_or_default();
+    let response = write_response(
+        &Response::new(Status::Created, id, Release::default()),
+        Serialisation::Json,
+    );
+    let mut room = [0; ANSWER_MAX];
+    let (kind, code) = (MessageType::ACKNOWLEDGEMENT, response.code);
+    let mut builder =
+        Builder::new(&mut room, kind, code, message.message_id(), message.token()).ok()?;
+    let mut options = response.options;
+    options.sort_by_key(|(number, _)| number.0);
+    for (number, value) in &options {
+        builder.option(*number, value).ok()?;
+    }
+    Some(builder.finish().to_vec())
+}
+
+/// Octets of an answer.
+const ANSWER_MAX: usize = 1024;
+
+/// Associates an oximeter over `socket`, which is connected to its manager, and answers what that asks
+/// until it asks nothing more.
+///
+/// # Errors
+///
+/// In words, why there is no association.
+pub(crate) fn associate_oximeter(socket: &UdpSocket) -> Result<Agent, String> {
+    let settings = AgentSettings {
+        system_id: SystemId(*b"lab oxim"),
+        configurations: vec![(OXIMETER.config, OXIMETER.octets().unwrap_or_default())],
+        attributes: Vec::new(),
+        segments: Vec::new(),
+        scanners: Vec::new(),
+        clock: None,
+    };
+    let mut agent = Agent::new(settings);
+    let began = Instant::now();
+    agent.handle(Duration::ZERO, Input::Connected);
+    agent.handle(Duration::ZERO, Input::Associate);
+    let mut quiet = Instant::now();
+    while agent.state() != AssociationState::Operating || quiet.elapsed() < QUIET {
+        if converse(&mut agent, socket, began)? {
+            quiet = Instant::now();
+        }
+        if began.elapsed() > ASSOCIATES_WITHIN {
+            return Err(format!("the oximeter is {:?}", agent.state()));
+        }
+    }
+    Ok(agent)
+}
+
+/// Releases the association of an oximeter.
+pub(crate) fn release_oximeter(agent: &mut Agent, socket: &UdpSocket) {
+    let began = Instant::now();
+    agent.handle(Duration::ZERO, Input::Release);
+    let is_over = |agent: &Agent| agent.state() == AssociationState::Unassociated;
+    while !is_over(agent) && began.elapsed() < RELEASES_WITHIN {
+        // The next association does without an answer.
+        if converse(agent, socket, began).is_err() {
+            return;
+        }
+    }
+}
+
+/// Sends what the agent has to send, and gives it what arrives; returns whether anything did.
+fn converse(agent: &mut Agent, socket: &UdpSocket, began: Instant) -> Result<bool, String> {
+    while let Some(output) = agent.poll_output() {
+        match output {
+            AgentOutput::Send(octets) => {
+                // What the system refuses is sent again when the agent's wait is over.
+                let _sent = socket.send(&octets);
+            }
+            AgentOutput::Unassociated(Ending::Released) => return Ok(true),
+            AgentOutput::Unassociated(ending) => {
+                return Err(format!("the oximeter is not associated: {ending:?}"));
+            }
+            _ => {}
+        }
+    }
+    let mut octets = [0; APDU_MAX];
+    match socket.recv(&mut octets) {
+        Ok(len) => {
+            let apdu = octets.get(..len).unwrap_or_default();
+            agent.handle(began.elapsed(), Input::Apdu(apdu));
+            Ok(true)
+        }
+        Err(error) if is_idle(&error) => {
+            agent.handle(began.elapsed(), Input::Tick);
+            Ok(false)
+        }
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Octets of an APDU.
+const APDU_MAX: usize = 8192;
+/// How long a manager asks nothing until it is taken to be content.
+const QUIET: Duration = Duration::from_millis(100);
+/// Time for an association, and for its release.
+const ASSOCIATES_WITHIN: Duration = Duration::from_secs(10);
+const RELEASES_WITHIN: Duration = Duration::from_secs(1);
+
 /// Stamps the probe that this request is a part of; returns whether the probe has arrived with it.
 pub(crate) fn stamp_request(records: &ProbeRecords, octets: &[u8], time: u64) -> bool {
     let Some(reading) = reading(octets) else { return false };
@@ -178,6 +291,21 @@ mod tests {
         let datagrams: [&[u8]; 4] = [b"", &[0x50, 0x02, 0, 1], &[0x50, 0x45, 0, 1], &[FILLING; 80]];
         for octets in datagrams {
             assert_eq!(reading(octets), None, "{octets:x?}");
+            assert_eq!(answer(octets), None, "{octets:x?}");
         }
+    }
+
+    /// RFC 7252 §5.2.1 and TS-0008 by hand: a confirmable POST of the token 0x7a with the request
+    /// identifier `ab` (option 283, a delta of 13 + 256 + 14).
+    #[test]
+    fn a_confirmable_request_is_answered_as_done() {
+        let request = [0x41, 0x02, 0x12, 0x34, 0x7a, 0xe2, 0x00, 0x0e, b'a', b'b'];
+        let octets = answer(&request).unwrap();
+        let read = Message::parse(&octets).unwrap();
+        assert_eq!(octets[..5], [0x61, 0x41, 0x12, 0x34, 0x7a], "{octets:x?}");
+        assert_eq!((read.value(option::RQI), read.uint(option::RSC)), (Some(&b"ab"[..]), Some(2001)));
+        let mut unconfirmed = request;
+        unconfirmed[0] = 0x51;
+        assert_eq!(answer(&unconfirmed), None);
     }
 }

@@ -1,6 +1,7 @@
 //! Relays under test, each on a thread in its node's network namespace.
 
 pub(crate) mod cipher;
+mod durable;
 mod graph;
 pub(crate) mod interwork;
 pub(crate) mod program;
@@ -10,7 +11,7 @@ use crate::probe::ProbeRecords;
 use crate::processor::pin;
 use cipher::Cipher;
 use gatewright_config::{Centre, Experiment, RelayKind};
-use gatewright_testbed::Namespace;
+use gatewright_testbed::{Namespace, Needs};
 use program::BuiltPrograms;
 use sockets::Work;
 use std::io;
@@ -82,17 +83,40 @@ impl Ready {
 #[derive(Debug)]
 pub(crate) struct RunningRelay {
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<Result<(), String>>>,
+}
+
+impl RunningRelay {
+    /// Ends it; what went wrong in it since it was ready, if anything did.
+    pub(crate) fn end(&mut self) -> Result<(), String> {
+        self.stop.store(true, Ordering::Relaxed);
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        thread.join().unwrap_or_else(|_| Err("its thread panicked".to_owned()))
+    }
 }
 
 impl Drop for RunningRelay {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            // Its failure was told by `Ready`, or shows as loss.
-            let _ = thread.join();
-        }
+        // Who wants to know how it went has called `end`.
+        let _ = self.end();
     }
+}
+
+/// Whether the kernel is the relay.
+pub(crate) const fn is_kernels(kind: RelayKind) -> bool {
+    matches!(kind, RelayKind::Kernel | RelayKind::MeshLabel)
+}
+
+/// Whether a relay is one over sockets, which can be anywhere and do its work several times.
+const fn is_of_sockets(kind: RelayKind) -> bool {
+    matches!(
+        kind,
+        RelayKind::TranslateUdp
+            | RelayKind::TranslateTcp
+            | RelayKind::EncryptPortable
+            | RelayKind::EncryptHardware
+            | RelayKind::Spin
+    )
 }
 
 /// Why a relay cannot be measured here; none if it can.
@@ -102,51 +126,51 @@ pub(crate) fn unavailable(
     has_namespaces: bool,
 ) -> Option<String> {
     let node = experiment.node;
-    let needs_namespaces = matches!(
-        kind,
-        RelayKind::Kernel
-            | RelayKind::GraphPacketSocket
-            | RelayKind::GraphXdp
-            | RelayKind::GraphXdpHandler
-            | RelayKind::GatewayXdp
-            | RelayKind::InterworkXdp
-    );
-    if needs_namespaces && !has_namespaces {
-        return Some("it needs network namespaces (root)".to_owned());
-    }
-    if kind == RelayKind::TranslateTcp && !has_namespaces {
-        return Some("on loopback nothing stamps a stream before the relay reads it".to_owned());
-    }
-    if program::is_program(kind) {
-        if !has_namespaces {
-            return Some(
-                "on loopback nothing stamps a datagram before the program reads it".into(),
-            );
-        }
-        if node.slowdown > 1 {
-            return Some("a program cannot do its work several times".to_owned());
-        }
-        if let Some(why) = program::unavailable(kind) {
-            return Some(why);
+    if !has_namespaces {
+        let why = match kind {
+            RelayKind::TranslateTcp => "on loopback nothing stamps a stream before it is read",
+            kind if is_of_sockets(kind) => "",
+            kind if program::is_program(kind) => {
+                "on loopback nothing stamps a datagram before the program reads it"
+            }
+            _ => "it needs network namespaces (root)",
+        };
+        if !why.is_empty() {
+            return Some(why.to_owned());
         }
     }
-    if kind == RelayKind::InterworkXdp
-        && let Some(why) = interwork::unavailable(&experiment.conditions())
-    {
-        return Some(why);
-    }
-    if kind == RelayKind::EncryptHardware && !cipher::has_instructions() {
-        return Some("this processor has no AES instructions".to_owned());
-    }
-    let is_ours = needs_namespaces && kind != RelayKind::Kernel;
-    if is_ours && node.relays > 1 {
-        return Some("relays in line are of the kernel or over sockets".to_owned());
-    }
-    if needs_namespaces && node.slowdown > 1 {
+    if node.slowdown > 1 && !is_of_sockets(kind) {
         return Some("only relays over sockets can do their work several times".to_owned());
     }
-    None
+    let in_line = is_of_sockets(kind) || is_kernels(kind) || program::is_program(kind);
+    if node.relays > 1 && !in_line && kind != RelayKind::SocatTcp {
+        return Some("relays in line are of the kernel or over sockets".to_owned());
+    }
+    lacks(kind, experiment)
 }
+
+/// What a relay needs that is not here, or not in the experiment.
+fn lacks(kind: RelayKind, experiment: &Experiment) -> Option<String> {
+    let program = |name| Needs::new().program(name).missing().map(|missing| missing.to_string());
+    match kind {
+        RelayKind::EncryptHardware if !cipher::has_instructions() => {
+            Some("this processor has no AES instructions".to_owned())
+        }
+        RelayKind::InterworkXdp | RelayKind::InterworkDurable => {
+            interwork::unavailable(&experiment.conditions())
+        }
+        RelayKind::MeshLabel => {
+            let fits = experiment.conditions().iter().all(|it| it.octets <= LABELLED_MAX);
+            (!fits).then(|| format!("of a frame with a label {LABELLED_MAX} octets are left"))
+        }
+        RelayKind::DriverXdp => program("ethtool"),
+        RelayKind::SocatTcp => program("socat"),
+        kind => program::unavailable(kind),
+    }
+}
+
+/// Octets of a datagram's payload in a frame of Ethernet behind a label (RFC 3032 §2.1).
+const LABELLED_MAX: u16 = 1500 - 4 - 28;
 
 /// Starts the relay and waits until it is ready; `None` if the kernel is the relay.
 pub(crate) fn start(
@@ -156,7 +180,7 @@ pub(crate) fn start(
     records: &Arc<ProbeRecords>,
     built: &Arc<BuiltPrograms>,
 ) -> Result<Option<RunningRelay>, String> {
-    if kind == RelayKind::Kernel {
+    if is_kernels(kind) {
         return Ok(None);
     }
     let stop = Arc::new(AtomicBool::new(false));
@@ -181,9 +205,10 @@ pub(crate) fn start(
             Some(node) => node.run(inside).map_err(|error| error.to_string()).flatten(),
             None => inside(),
         };
-        if let Err(problem) = done {
-            Ready(tell).tell(Err(problem));
+        if let Err(problem) = &done {
+            Ready(tell).tell(Err(problem.clone()));
         }
+        done
     };
     let thread = std::thread::Builder::new().name("relay".to_owned()).spawn(body);
     let thread = Some(thread.map_err(|error| error.to_string())?);
@@ -230,6 +255,8 @@ fn serve(
             None => Err("this processor has no AES instructions".to_owned()),
         },
         RelayKind::TranslateTcp => text(sockets::relay_stream(job, ends, &work(None, 0), &ready)),
+        RelayKind::SocatTcp => program::serve_socat(seat, job, &ready),
+        RelayKind::InterworkDurable => durable::serve(seat, job, &ready),
         kind if program::is_program(kind) => program::serve(kind, seat, built, job, &ready),
         _ => graph::serve(kind, seat, job, &ready),
     }

@@ -1,8 +1,10 @@
-//! A gateway program as relay: run by our loops, or built as C or as Java and run as a process.
+//! A gateway program as relay: run by our loops, or built as C or as Java and run as a process. And
+//! socat, a relay that is not ours.
 
 use super::sockets::LOOK;
 use super::{Ready, RelayJob, Seat};
 use crate::clock;
+use crate::processor::pin_process;
 use gatewright_config::RelayKind;
 use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_emit::{C_IO, C_RUNTIME, JAVA_RUNTIME, SourceFile, c, java};
@@ -10,9 +12,10 @@ use gatewright_lang::ir::Program;
 use gatewright_runner::{Runner, RunnerOptions};
 use gatewright_testbed::Needs;
 use std::fs;
+use std::net::TcpStream;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -108,14 +111,49 @@ pub(super) fn serve(
     let mut process = KilledProcess(child);
     process.await_ready(&log)?;
     ready.tell(Ok(()));
-    wait(job);
-    Ok(())
+    process.wait(job)
 }
 
 fn wait(job: &RelayJob) {
     while !job.is_stopped() {
         std::thread::sleep(LOOK);
     }
+}
+
+/// Works as socat, which relays each connection by a process of its own, until the relay is stopped.
+pub(super) fn serve_socat(seat: &Seat, job: &RelayJob, ready: &Ready) -> Result<(), String> {
+    let (local, to) = (seat.local, seat.to);
+    let node = seat.node.as_ref().ok_or("it needs a namespace")?;
+    let listen =
+        format!("TCP4-LISTEN:{},bind={},reuseaddr,fork,nodelay", local.port(), local.ip());
+    let connect = format!("TCP4:{}:{},nodelay", to.ip(), to.port());
+    let command = node.command("socat").args([listen, connect]);
+    let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut socat = command.spawn().map_err(|error| error.to_string())?;
+    if let (Some(id), Some(processor)) = (socat.id(), seat.processor) {
+        // It waits for its first connection, whose process inherits this.
+        pin_process(id, processor);
+    }
+    let start = Instant::now();
+    while TcpStream::connect(local).is_err() {
+        is_running(socat.try_wait())?;
+        if start.elapsed() > START_WITHIN {
+            return Err("it does not listen".to_owned());
+        }
+        std::thread::sleep(LOOK);
+    }
+    ready.tell(Ok(()));
+    while !job.is_stopped() {
+        is_running(socat.try_wait())?;
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
+}
+
+/// Whether a process has not ended by itself.
+fn is_running<E: std::fmt::Display>(state: Result<Option<ExitStatus>, E>) -> Result<(), String> {
+    let ended = state.map_err(|error| error.to_string())?;
+    ended.map_or(Ok(()), |status| Err(format!("the program ended by itself: {status}")))
 }
 
 /// A process that is killed when dropped.
@@ -140,6 +178,15 @@ impl KilledProcess {
             }
             std::thread::sleep(LOOK);
         }
+    }
+
+    /// Waits until the relay is stopped; a process that ends before is a failure.
+    fn wait(&mut self, job: &RelayJob) -> Result<(), String> {
+        while !job.is_stopped() {
+            is_running(self.0.try_wait())?;
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
     }
 }
 

@@ -7,7 +7,7 @@ use crate::computation::Computation;
 use crate::probe::Place;
 use nix::cmsg_space;
 use nix::sys::socket::{
-    ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt::ReceiveTimestampns,
+    ControlMessageOwned, MsgFlags, SockaddrIn, recvmsg, setsockopt, sockopt::ReceiveTimestampns,
 };
 use nix::sys::time::TimeSpec;
 use std::io::{self, ErrorKind, IoSliceMut, Read, Write};
@@ -90,7 +90,7 @@ pub(super) fn relay_datagrams(
     let (mut buffer, mut scratch) = ([0; DATAGRAM_MAX], Vec::new());
     while !job.is_stopped() {
         let received = if job.stamps_ingress {
-            receive_stamped(&socket, &mut buffer)
+            receive_stamped(&socket, &mut buffer).map(|it| (it.len, it.stamp))
         } else {
             socket.recv(&mut buffer).map(|len| (len, None))
         };
@@ -180,15 +180,26 @@ fn relay_connection(
     Ok(())
 }
 
-/// A datagram and when the kernel received it, by the monotonic clock.
+/// A datagram that has come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StampedDatagram {
+    /// Its octets in the buffer.
+    pub(crate) len: usize,
+    /// When the kernel received it, by the monotonic clock.
+    pub(crate) stamp: Option<u64>,
+    /// Who sent it.
+    pub(crate) from: Option<SocketAddrV4>,
+}
+
+/// Receives a datagram with the kernel's stamp.
 pub(crate) fn receive_stamped(
     socket: &UdpSocket,
     buffer: &mut [u8],
-) -> io::Result<(usize, Option<u64>)> {
+) -> io::Result<StampedDatagram> {
     let mut slices = [IoSliceMut::new(buffer)];
     let mut space = cmsg_space!(TimeSpec);
     let flags = MsgFlags::empty();
-    let message = recvmsg::<()>(socket.as_raw_fd(), &mut slices, Some(&mut space), flags)?;
+    let message = recvmsg::<SockaddrIn>(socket.as_raw_fd(), &mut slices, Some(&mut space), flags)?;
     let stamp = message.cmsgs()?.find_map(|control| match control {
         ControlMessageOwned::ScmTimestampns(time) => {
             let time = Duration::from(time);
@@ -196,7 +207,8 @@ pub(crate) fn receive_stamped(
         }
         _ => None,
     });
-    Ok((message.bytes, stamp))
+    let from = message.address.map(|from| SocketAddrV4::new(from.ip(), from.port()));
+    Ok(StampedDatagram { len: message.bytes, stamp, from })
 }
 
 /// What this processor takes to receive and send one small datagram by sockets, in nanoseconds: the

@@ -276,11 +276,11 @@ fn experiment(options: Options) -> Experiment {
     Experiment {
         title: "bench lab".to_owned(),
         relays: RELAYS.to_vec(),
-        centre: Centre { octets: 1000, rate: 200, load_pct: 0 },
+        centre: Centre::plain(1000, 200),
         vary: Vary {
             octets: vec![100, 400, 700, 1400],
             rate: vec![100, 400, 800],
-            load_pct: Vec::new(),
+            ..Vary::default()
         },
         factorial: false,
         seconds: options.pick(0.5, 0.25),
@@ -306,8 +306,8 @@ fn model_experiment(options: Options) -> Experiment {
 fn tail_experiment(options: Options) -> Experiment {
     Experiment {
         relays: MODELS.map(|(relay, _)| relay).to_vec(),
-        centre: Centre { octets: 1000, rate: 800, load_pct: 0 },
-        vary: Vary { octets: Vec::new(), rate: Vec::new(), load_pct: Vec::new() },
+        centre: Centre::plain(1000, 800),
+        vary: Vary::default(),
         seconds: options.pick(2.5, 0.7),
         repeats: 4,
         repeats_max: 4,
@@ -319,7 +319,7 @@ fn tail_experiment(options: Options) -> Experiment {
 fn slow_experiment(options: Options) -> Experiment {
     Experiment {
         relays: vec![RelayKind::EncryptPortable],
-        vary: Vary { octets: vec![100, 400, 700, 1400], rate: Vec::new(), load_pct: Vec::new() },
+        vary: Vary { octets: vec![100, 400, 700, 1400], ..Vary::default() },
         node: NodeShape { slowdown: 10, ..NodeShape::default() },
         ..experiment(options)
     }
@@ -438,7 +438,8 @@ fn chart(bench: &mut Bench, run: Option<&LabRun>) {
     let Some(run) = run else { return };
     let curve = |relay: RelayKind| {
         let of_relay = run.conditions.iter().filter(|it| {
-            it.relay == relay && it.rate == run.experiment.centre.rate && it.load_pct == 0
+            let centre = run.experiment.centre;
+            it.relay == relay && it.rate == centre.rate && it.condition().is_like(&centre)
         });
         let points = of_relay.filter_map(|it| Some((f64::from(it.octets), it.node?.p50)));
         Curve { name: relay.name().to_owned(), points: points.collect() }

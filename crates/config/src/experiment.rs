@@ -124,6 +124,28 @@ pub struct Centre {
     /// Share of the relay's processor that another process takes, in percent.
     #[serde(default)]
     pub load_pct: u8,
+    /// Packets sent at once, at the same rate: so many in a row, and then a pause.
+    #[serde(default = "one")]
+    pub batch: u16,
+    /// Whether the processors are kept from sleeping, by computing that gives way to everything.
+    #[serde(default)]
+    pub awake: bool,
+    /// Frequency of the processors in MHz; 0 is what the system chooses.
+    #[serde(default)]
+    pub frequency_mhz: u32,
+}
+
+impl Centre {
+    /// A condition in which the system does what it likes: packets one by one, no other load.
+    pub const fn plain(octets: u16, rate: u32) -> Self {
+        Self { octets, rate, load_pct: 0, batch: 1, awake: false, frequency_mhz: 0 }
+    }
+
+    /// Whether it differs from another one in nothing but size and rate.
+    #[must_use]
+    pub fn is_like(&self, other: &Self) -> bool {
+        *self == Self { octets: self.octets, rate: self.rate, ..*other }
+    }
 }
 
 /// Values that replace those of the centre, one after the other.
@@ -136,6 +158,12 @@ pub struct Vary {
     pub rate: Vec<u32>,
     /// Share of the relay's processor that another process takes, in percent.
     pub load_pct: Vec<u8>,
+    /// Packets sent at once.
+    pub batch: Vec<u16>,
+    /// Whether the processors are kept from sleeping.
+    pub awake: Vec<bool>,
+    /// Frequency of the processors in MHz.
+    pub frequency_mhz: Vec<u32>,
 }
 
 /// The links on both sides of the relay.
@@ -163,13 +191,16 @@ pub struct NodeShape {
     /// The relay does its work so many times, which is the work of a processor that many times
     /// slower.
     pub slowdown: u32,
+    /// Share of a processor that the relay may take, in percent of each tenth of a second; 100 is all
+    /// of it. It makes bursts, no slower processor.
+    pub quota_pct: u8,
     /// Relays in line.
     pub relays: u8,
 }
 
 impl Default for NodeShape {
     fn default() -> Self {
-        Self { slowdown: 1, relays: 1 }
+        Self { slowdown: 1, quota_pct: 100, relays: 1 }
     }
 }
 
@@ -216,6 +247,10 @@ pub struct Experiment {
     pub node: NodeShape,
 }
 
+const fn one() -> u16 {
+    1
+}
+
 const fn seconds() -> f64 {
     1.0
 }
@@ -240,41 +275,54 @@ const fn seed() -> u64 {
 const OCTETS: RangeInclusive<u64> = 16..=1472;
 /// Packets a second.
 const RATES: RangeInclusive<u64> = 1..=100_000;
+/// Packets sent at once.
+const BATCHES: RangeInclusive<u16> = 1..=64;
+/// Frequencies of processors in MHz.
+const FREQUENCIES: RangeInclusive<u32> = 0..=10_000;
+/// Combinations of all values at the most.
+const CONDITIONS_MAX: usize = 4096;
 /// Values of one key at the most.
 const VALUES_MAX: usize = 64;
+
+/// Changes a condition in one value.
+type Departure = Box<dyn Fn(Centre) -> Centre>;
 
 impl Experiment {
     /// Its conditions: the centre, and each departure from it once.
     pub fn conditions(&self) -> Vec<Centre> {
-        let Vary { octets, rate, load_pct } = &self.vary;
+        let depart = |from: &[Centre], departures: &[Departure]| -> Vec<Centre> {
+            from.iter().flat_map(|it| departures.iter().map(|depart| depart(*it))).collect()
+        };
+        let departures = self.departures();
         let mut all = vec![self.centre];
         if self.factorial {
-            let or_centre = |values: &[u64], centre: u64| {
-                if values.is_empty() { vec![centre] } else { values.to_vec() }
-            };
-            let wide = |values: &[u16]| values.iter().map(|&it| u64::from(it)).collect::<Vec<_>>();
-            let rates: Vec<u64> = rate.iter().map(|&it| u64::from(it)).collect();
-            let loads: Vec<u64> = load_pct.iter().map(|&it| u64::from(it)).collect();
-            for octets in or_centre(&wide(octets), u64::from(self.centre.octets)) {
-                for rate in or_centre(&rates, u64::from(self.centre.rate)) {
-                    for load in or_centre(&loads, u64::from(self.centre.load_pct)) {
-                        all.push(Centre {
-                            octets: u16::try_from(octets).unwrap_or(u16::MAX),
-                            rate: u32::try_from(rate).unwrap_or(u32::MAX),
-                            load_pct: u8::try_from(load).unwrap_or(u8::MAX),
-                        });
-                    }
-                }
+            for departures in departures.iter().filter(|it| !it.is_empty()) {
+                all = depart(&all, departures);
             }
+            all.push(self.centre);
         } else {
-            let centre = self.centre;
-            all.extend(octets.iter().map(|&octets| Centre { octets, ..centre }));
-            all.extend(rate.iter().map(|&rate| Centre { rate, ..centre }));
-            all.extend(load_pct.iter().map(|&load_pct| Centre { load_pct, ..centre }));
+            all.extend(departures.iter().flat_map(|it| depart(&[self.centre], it)));
         }
         all.sort_unstable();
         all.dedup();
         all
+    }
+
+    /// What changes a condition to one of the values that are varied, key by key.
+    fn departures(&self) -> [Vec<Departure>; 6] {
+        fn each<T: Copy + 'static>(values: &[T], set: fn(Centre, T) -> Centre) -> Vec<Departure> {
+            let departure = |&value: &T| -> Departure { Box::new(move |it| set(it, value)) };
+            values.iter().map(departure).collect()
+        }
+        let Vary { octets, rate, load_pct, batch, awake, frequency_mhz } = &self.vary;
+        [
+            each(octets, |it, octets| Centre { octets, ..it }),
+            each(rate, |it, rate| Centre { rate, ..it }),
+            each(load_pct, |it, load_pct| Centre { load_pct, ..it }),
+            each(batch, |it, batch| Centre { batch, ..it }),
+            each(awake, |it, awake| Centre { awake, ..it }),
+            each(frequency_mhz, |it, frequency_mhz| Centre { frequency_mhz, ..it }),
+        ]
     }
 
     /// Time of a repetition.
@@ -336,14 +384,26 @@ fn wrong_values(experiment: &Experiment) -> Vec<(&'static str, String)> {
     check("rate", rates.all(|&it| RATES.contains(&it.into())), "1 to 100000 packets a second");
     let mut loads = vary.load_pct.iter().chain([&centre.load_pct]);
     check("load_pct", loads.all(|&it| it <= 100), "0 to 100 percent");
-    let lists = [vary.octets.len(), vary.rate.len(), vary.load_pct.len()];
-    check("vary", lists.iter().all(|&len| len <= VALUES_MAX), "a list of at most 64 values");
+    let mut batches = vary.batch.iter().chain([&centre.batch]);
+    check("batch", batches.all(|it| BATCHES.contains(it)), "1 to 64 packets at once");
+    let mut frequencies = vary.frequency_mhz.iter().chain([&centre.frequency_mhz]);
+    check("frequency_mhz", frequencies.all(|it| FREQUENCIES.contains(it)), "0 to 10000 MHz");
+    let Vary { octets, rate, load_pct, batch, awake, frequency_mhz } = vary;
+    let lists = [octets.len(), rate.len(), load_pct.len()];
+    let lists = [lists, [batch.len(), awake.len(), frequency_mhz.len()]];
+    let mut lens = lists.iter().flatten();
+    check("vary", lens.all(|&len| len <= VALUES_MAX), "a list of at most 64 values");
+    let combinations =
+        lists.iter().flatten().fold(1_usize, |all, &len| all.saturating_mul(len.max(1)));
+    let fits = !experiment.factorial || combinations <= CONDITIONS_MAX;
+    check("factorial", fits, "at most 4096 combinations");
     check("seconds", (0.05..=3600.0).contains(seconds), "a time of 0.05 to 3600 seconds");
     check("repeats", (1..=1000).contains(repeats), "1 to 1000 repetitions");
     check("repeats_max", repeats_max >= repeats, "at least as many as `repeats`");
     check("steady_pct", (0.1..=1000.0).contains(&experiment.steady_pct), "0.1 to 1000 percent");
-    let NodeShape { slowdown, relays } = experiment.node;
+    let NodeShape { slowdown, quota_pct, relays } = experiment.node;
     check("slowdown", (1..=1000).contains(&slowdown), "1 to 1000");
+    check("quota_pct", (1..=100).contains(&quota_pct), "1 to 100 percent of a processor");
     check("relays", (1..=8).contains(&relays), "1 to 8 relays in line");
     if let Some(link) = experiment.link {
         check("capacity_mbps", (0.0..=100_000.0).contains(&link.capacity_mbps), "0 to 100000");
@@ -392,10 +452,23 @@ mod tests {
     fn one_departure_at_a_time() {
         let experiment = parse_experiment(SourceId::default(), SMALL).unwrap();
         let conditions = experiment.conditions();
-        let condition = |octets, load_pct| Centre { octets, rate: 200, load_pct };
+        let condition = |octets, load_pct| Centre { load_pct, ..Centre::plain(octets, 200) };
         assert_eq!(conditions, [condition(100, 0), condition(1000, 0), condition(1000, 50)]);
         let factorial = Experiment { factorial: true, ..experiment };
         assert_eq!(factorial.conditions().len(), 3, "two sizes at 50 %, and the centre");
+    }
+
+    #[test]
+    fn what_the_processors_do_is_a_condition() {
+        let text = SMALL.replace("load_pct = [50]", "awake = [false, true]\nbatch = [1, 4]");
+        let experiment = parse_experiment(SourceId::default(), &text).unwrap();
+        assert_eq!(experiment.centre, Centre::plain(1000, 200), "else the system does what it likes");
+        let plain = experiment.centre;
+        let (awake, batch) = (Centre { awake: true, ..plain }, Centre { batch: 4, ..plain });
+        assert_eq!(experiment.conditions(), [Centre::plain(100, 200), plain, awake, batch]);
+        assert!(plain.is_like(&Centre::plain(100, 800)) && !plain.is_like(&awake));
+        let factorial = Experiment { factorial: true, ..experiment };
+        assert_eq!(factorial.conditions().len(), 8);
     }
 
     #[test]
@@ -415,6 +488,8 @@ mod tests {
             ("rate = 200", "rate = '200'", 103, "'200'"),
             ("rate = 200", "rate = 0", 105, "rate"),
             ("octets = 1000", "octets = 9", 105, "octets"),
+            ("rate = 200", "rate = 200\nbatch = 0", 105, "batch"),
+            ("[centre]", "[node]\nquota_pct = 0\n[centre]", 105, "quota_pct"),
             ("[centre]", "[centre", 100, ""),
         ] {
             let text = SMALL.replace(from, to);

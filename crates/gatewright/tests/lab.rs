@@ -253,11 +253,11 @@ fn a_file_without_an_end_is_refused() {
 fn what_is_wrong_is_told_before_time_is_spent() {
     let unknown = gatewright(&["lab", "run", "paperr"]);
     assert_eq!(unknown.code, 2);
-    assert!(unknown.err.contains("default, paper, or a TOML file"), "{}", unknown.err);
+    assert!(unknown.err.contains("default, paper, unexplained, or a TOML file"), "{}", unknown.err);
     let none = gatewright(&["lab", "compare", "/dev/null", "/dev/null"]);
     assert_eq!(none.code, 78, "{}", none.err);
     assert!(none.err.contains("not a result of `gatewright lab run`"), "{}", none.err);
-    for name in ["default", "paper"] {
+    for name in ["default", "paper", "unexplained"] {
         let plan = gatewright(&["lab", "plan", name, "--json"]);
         assert_eq!(plan.code, 0, "{}", plan.err);
         let plan = plan.json();

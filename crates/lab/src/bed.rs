@@ -1,6 +1,7 @@
 //! The test bed: sender, relays in line and receiver, in network namespaces or all on loopback.
 
 use crate::line::DelayLine;
+use crate::processor::KeptAwake;
 use crate::relay::Seat;
 use crate::routing::{LabelPaths, RouteFinder};
 use gatewright_config::{Experiment, RelayKind};
@@ -171,6 +172,16 @@ impl Bed {
             attached.map_err(|error| error.to_string())
         };
         Ok(Some(NodeStamps { ingress: attach(ingress)?, egress: attach(egress)? }))
+    }
+
+    /// Keeps processors from sleeping, until what this gives is dropped.
+    pub(crate) fn keep_awake(&self, processors: &[usize]) -> Result<KeptAwake, String> {
+        let Self::Hosts(hosts) = self else {
+            return Err("it needs network namespaces (root)".to_owned());
+        };
+        let mut each = processors.to_vec();
+        each.dedup();
+        KeptAwake::start(hosts.host(0)?, &each)
     }
 
     /// How late, at the most, a frame left a delay line.

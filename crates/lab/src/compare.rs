@@ -1,8 +1,9 @@
 //! Two runs compared: what is beyond noise.
 
 use crate::analysis::{DelayDifference, Verdict, difference, real};
+use crate::report::in_words;
 use crate::result::LabRun;
-use gatewright_config::RelayKind;
+use gatewright_config::{Centre, RelayKind};
 use gatewright_sim::Random;
 use serde::Serialize;
 
@@ -30,10 +31,25 @@ pub struct ComparedCondition {
     pub rate: u32,
     /// Share of the relay's processor that another process took, in percent.
     pub load_pct: u8,
+    /// Packets sent at once.
+    pub batch: u16,
+    /// Whether the processors were kept from sleeping.
+    pub awake: bool,
+    /// Frequency of the processors in MHz; 0 is what the system chose.
+    pub frequency_mhz: u32,
     /// Whether it was steady in each run; it is judged only if it was in both.
     pub steady: [bool; 2],
     /// How the repetitions' median node delays differ; delays are in microseconds.
     pub difference: DelayDifference,
+}
+
+impl ComparedCondition {
+    /// What is special of the condition beside size and rate, in words; nothing where the system does
+    /// what it likes.
+    pub fn beside(&self) -> String {
+        let Self { octets, rate, load_pct, batch, awake, frequency_mhz, .. } = *self;
+        in_words(Centre { octets, rate, load_pct, batch, awake, frequency_mhz })
+    }
 }
 
 /// Differences below this share are none.
@@ -45,7 +61,7 @@ pub fn compare(first: &LabRun, second: &LabRun) -> LabComparison {
         .conditions
         .iter()
         .filter_map(|one| {
-            let other = second.condition(one.relay, one.octets, one.rate, one.load_pct)?;
+            let other = second.condition(one.relay, one.condition())?;
             Some((one, other))
         })
         .collect();
@@ -64,6 +80,9 @@ pub fn compare(first: &LabRun, second: &LabRun) -> LabComparison {
             octets: one.octets,
             rate: one.rate,
             load_pct: one.load_pct,
+            batch: one.batch,
+            awake: one.awake,
+            frequency_mhz: one.frequency_mhz,
             steady,
             difference,
         })

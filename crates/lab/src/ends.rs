@@ -129,7 +129,8 @@ pub(crate) fn send(
     random: &mut Random,
 ) -> u32 {
     const LEAD_NS: u64 = 2_000_000;
-    let gap = 1_000_000_000 / u64::from(condition.rate.max(1));
+    let batch = u32::from(condition.batch.max(1));
+    let gap = 1_000_000_000 * u64::from(batch) / u64::from(condition.rate.max(1));
     let mut due = clock::now() + LEAD_NS;
     let mut refused = 0;
     for sequence in 0..count {
@@ -140,10 +141,13 @@ pub(crate) fn send(
         if carriage.send(&payload).is_err() {
             refused += 1;
         }
-        due += match arrivals {
-            Arrivals::Periodic => gap,
-            Arrivals::Poisson => exponential(gap, random),
-        };
+        // So many at once, and then a pause in which as many would have been sent.
+        if (sequence + 1) % batch == 0 {
+            due += match arrivals {
+                Arrivals::Periodic => gap,
+                Arrivals::Poisson => exponential(gap, random),
+            };
+        }
     }
     refused
 }

@@ -1,6 +1,7 @@
 //! What a run will do, and how long it takes.
 
 use crate::probe::PROBES_MAX;
+use crate::processor::{FrequencyBound, KeptAwake};
 use crate::relay;
 use crate::result::LeftOut;
 use gatewright_config::{Centre, Experiment, RelayKind};
@@ -72,7 +73,8 @@ pub(crate) fn plan_with(experiment: &Experiment, missing: Option<String>) -> Lab
             Some(why) => left_out.push(LeftOut { what: format!("relay {}", kind.name()), why }),
         }
     }
-    let conditions = experiment.conditions();
+    let (conditions, impossible) = possible_conditions(experiment, namespaces);
+    left_out.extend(impossible);
     let round = |rounds: u32| {
         let of_relay: Duration =
             conditions.iter().map(|it| duration(experiment, *it) + AROUND).sum::<Duration>()
@@ -96,6 +98,26 @@ pub(crate) fn plan_with(experiment: &Experiment, missing: Option<String>) -> Lab
         left_out,
         namespaces,
     }
+}
+
+/// The conditions that this machine can bring about, and what it cannot.
+pub(crate) fn possible_conditions(
+    experiment: &Experiment,
+    namespaces: bool,
+) -> (Vec<Centre>, Vec<LeftOut>) {
+    let mut conditions = experiment.conditions();
+    let mut left_out = Vec::new();
+    let mut leave_out = |what: &str, why: Option<String>, is_such: fn(&Centre) -> bool| {
+        if let Some(why) = why.filter(|_| conditions.iter().any(is_such)) {
+            conditions.retain(|it| !is_such(it));
+            left_out.push(LeftOut { what: what.to_owned(), why });
+        }
+    };
+    let awake = KeptAwake::unavailable(namespaces);
+    leave_out("conditions with processors kept awake", awake, |it| it.awake);
+    let frequency = FrequencyBound::unavailable();
+    leave_out("conditions of a given frequency", frequency, |it| it.frequency_mhz > 0);
+    (conditions, left_out)
 }
 
 /// Makes repetitions shorter or longer so that the whole run takes `within`, unsteady conditions
@@ -144,6 +166,18 @@ mod tests {
         assert_eq!(plan.relays, [RelayKind::TranslateUdp]);
         let what: Vec<&str> = plan.left_out.iter().map(|it| it.what.as_str()).collect();
         assert_eq!(what, ["hosts as network namespaces", "relay kernel"]);
+    }
+
+    /// Which machine has what is another question: processors are kept awake by what ends with its
+    /// namespace.
+    #[test]
+    fn conditions_that_cannot_be_are_named() {
+        let text = TEXT.replace("[vary]", "[vary]\nawake = [false, true]");
+        let experiment = parse_experiment(SourceId::default(), &text).unwrap();
+        let (conditions, left_out) = possible_conditions(&experiment, false);
+        assert!(!conditions.iter().any(|it| it.awake), "{conditions:?}");
+        assert_eq!(conditions.len(), 3);
+        assert_eq!(left_out[0].what, "conditions with processors kept awake");
     }
 
     #[test]

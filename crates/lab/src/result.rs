@@ -5,7 +5,7 @@ use crate::analysis::{
     ModelChoice, Periodicity, TailFit,
 };
 use crate::covariates::Covariates;
-use gatewright_config::{Experiment, RelayKind};
+use gatewright_config::{Centre, Experiment, RelayKind};
 use serde::{Deserialize, Serialize};
 
 /// The result of an experiment. Delays are in microseconds unless a name says otherwise.
@@ -77,6 +77,15 @@ pub struct ConditionResult {
     pub rate: u32,
     /// Share of the relay's processor that another process took, in percent.
     pub load_pct: u8,
+    /// Packets sent at once.
+    #[serde(default = "one")]
+    pub batch: u16,
+    /// Whether the processors were kept from sleeping.
+    #[serde(default)]
+    pub awake: bool,
+    /// Frequency of the processors in MHz; 0 is what the system chose.
+    #[serde(default)]
+    pub frequency_mhz: u32,
     /// Probes sent.
     pub sent: usize,
     /// Probes that arrived.
@@ -126,7 +135,18 @@ pub struct ConditionResult {
     pub series: Vec<(f64, f64, bool)>,
 }
 
+/// Of results of earlier versions.
+const fn one() -> u16 {
+    1
+}
+
 impl ConditionResult {
+    /// The condition.
+    pub const fn condition(&self) -> Centre {
+        let Self { octets, rate, load_pct, batch, awake, frequency_mhz, .. } = *self;
+        Centre { octets, rate, load_pct, batch, awake, frequency_mhz }
+    }
+
     /// Lost probes, in percent.
     pub fn loss_pct(&self) -> f64 {
         let real = crate::analysis::real;
@@ -172,22 +192,13 @@ impl LabRun {
     }
 
     /// A relay's condition.
-    pub fn condition(
-        &self,
-        relay: RelayKind,
-        octets: u16,
-        rate: u32,
-        load_pct: u8,
-    ) -> Option<&ConditionResult> {
-        self.conditions.iter().find(|it| {
-            (it.relay, it.octets, it.rate, it.load_pct) == (relay, octets, rate, load_pct)
-        })
+    pub fn condition(&self, relay: RelayKind, condition: Centre) -> Option<&ConditionResult> {
+        self.conditions.iter().find(|it| it.relay == relay && it.condition() == condition)
     }
 
     /// A relay's condition at the centre.
     pub fn centre(&self, relay: RelayKind) -> Option<&ConditionResult> {
-        let centre = self.experiment.centre;
-        self.condition(relay, centre.octets, centre.rate, centre.load_pct)
+        self.condition(relay, self.experiment.centre)
     }
 
     /// A relay's model.

@@ -7,9 +7,10 @@ use crate::covariates::CovariatesBefore;
 use crate::ends::{Carriage, ProbeForm, Receiver, send};
 use crate::plan::{self, COLD_PROBES, LabPlan, OBSERVER_PAIRS};
 use crate::probe::{IDENTITY_LEN, Place, ProbeIdentity, ProbeRecords};
-use crate::processor::{OtherLoad, ProcessorTime, machine, pin, seats};
+use crate::processor::{FrequencyBound, OtherLoad, ProcessorTime, machine, pin, seats};
 use crate::relay::program::BuiltPrograms;
 use crate::relay::{self, RunningRelay};
+use crate::report::in_words;
 use crate::result::{LabRun, LeftOut, ObserverCost};
 use crate::summarise::{ProbeTimes, Repetition, condition_result, relay_model};
 use gatewright_config::{Centre, Experiment, RelayKind};
@@ -70,8 +71,10 @@ pub fn run(
     let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let (before, begin) = (CovariatesBefore::read(), Instant::now());
     let bed = Bed::build(experiment, namespaces).map_err(LabError::Bed)?;
+    let (conditions, _) = plan::possible_conditions(experiment, namespaces);
     let mut lab = Lab {
         experiment,
+        conditions,
         bed,
         records: Arc::new(ProbeRecords::new()),
         built: Arc::default(),
@@ -137,12 +140,15 @@ fn summaries(
     for it in conditions.iter().filter(|it| !it.steady) {
         let cv = it.cv_pct.map_or("unknown".to_owned(), |cv| format!("{cv:.1} %"));
         warnings.push(format!(
-            "unsteady: {} at {} octets, {}/s, load {} %: medians of repetitions vary by {cv}; the \
-             host took {:.1} % of the time",
+            "unsteady: {} at {} octets, {}/s{}: medians of repetitions vary by {cv}; the host took \
+             {:.1} % of the time",
             it.relay.name(),
             it.octets,
             it.rate,
-            it.load_pct,
+            Some(in_words(it.condition())).filter(|it| !it.is_empty()).map_or_else(
+                String::new,
+                |beside| format!(", {beside}")
+            ),
             it.steal_pct
         ));
     }
@@ -153,6 +159,7 @@ fn summaries(
 #[derive(Debug)]
 struct Lab<'experiment> {
     experiment: &'experiment Experiment,
+    conditions: Vec<Centre>,
     bed: Bed,
     records: Arc<ProbeRecords>,
     built: Arc<BuiltPrograms>,
@@ -209,7 +216,7 @@ impl Lab<'_> {
     /// All rounds: each relay, and under it each condition in random order. After the experiment's
     /// repetitions only unsteady conditions go on.
     fn rounds(&mut self, relays: &[RelayKind], progress: &mut dyn FnMut(&LabProgress)) {
-        let conditions = self.experiment.conditions();
+        let conditions = self.conditions.clone();
         for round in 0..self.experiment.repeats_max {
             for &kind in relays {
                 let mut wanted: Vec<Centre> =
@@ -243,9 +250,10 @@ impl Lab<'_> {
     fn tell(&mut self, kind: RelayKind, it: Centre, progress: &mut dyn FnMut(&LabProgress)) {
         self.progress.done += 1;
         self.progress.elapsed = self.begin.elapsed();
-        let Centre { octets, rate, load_pct } = it;
+        let (Centre { octets, rate, .. }, beside) = (it, in_words(it));
+        let comma = if beside.is_empty() { "" } else { ", " };
         self.progress.now =
-            format!("{}, {octets} octets, {rate}/s, load {load_pct} %", kind.name());
+            format!("{}, {octets} octets, {rate}/s{comma}{beside}", kind.name());
         progress(&self.progress);
     }
 
@@ -332,6 +340,8 @@ impl Lab<'_> {
         // The kernel routes on the processor that sends; all other relays have their own.
         let relays = if relay::is_kernels(setting.kind) { ends } else { node };
         let _load = OtherLoad::start(condition.load_pct, relays);
+        let _awake = condition.awake.then(|| self.bed.keep_awake(&[ends, node])).transpose()?;
+        let _frequency = FrequencyBound::set(condition.frequency_mhz)?;
         let target = self.bed.target(setting.kind);
         let mut carriage = Carriage::connect(&self.bed, target, (form, condition.octets))?;
         let (times, clocks) = (ProcessorTime::read(), (clock::now(), clock::wall()));

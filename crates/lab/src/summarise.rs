@@ -102,6 +102,9 @@ pub(crate) fn condition_result(
         octets: condition.octets,
         rate: condition.rate,
         load_pct: condition.load_pct,
+        batch: condition.batch,
+        awake: condition.awake,
+        frequency_mhz: condition.frequency_mhz,
         sent: probes().count(),
         received,
         repeated: repetitions.iter().map(|repetition| repetition.repeated).sum(),
@@ -174,7 +177,7 @@ pub(crate) fn relay_model(
     let mut random = Random::new(experiment.seed);
     let points: Vec<(f64, f64)> = measured
         .iter()
-        .filter(|(it, _)| (it.rate, it.load_pct) == (centre.rate, centre.load_pct))
+        .filter(|(it, _)| it.rate == centre.rate && it.is_like(&centre))
         .flat_map(|(condition, repetitions)| {
             let medians = repetitions.iter().filter_map(Repetition::median);
             medians.map(|median| (f64::from(condition.octets), median))
@@ -182,16 +185,14 @@ pub(crate) fn relay_model(
         .collect();
     let service = least_squares(&points);
     let of_relay = || results.iter().filter(|it| it.relay == relay);
-    let at_centre = of_relay().find(|it| {
-        (it.octets, it.rate, it.load_pct) == (centre.octets, centre.rate, centre.load_pct)
-    });
+    let at_centre = of_relay().find(|it| it.condition() == centre);
     let service_variation = at_centre.and_then(|it| it.node_base).map_or(0.0, |base| base.1);
     let arrival_variation = match experiment.arrivals {
         Arrivals::Periodic => 0.0,
         Arrivals::Poisson => 1.0,
     };
     let loads: Vec<LoadPoint> = of_relay()
-        .filter(|it| it.load_pct == centre.load_pct && it.received > 0)
+        .filter(|it| it.condition().is_like(&centre) && it.received > 0)
         .filter_map(|it| {
             Some(LoadPoint {
                 octets: it.octets.into(),

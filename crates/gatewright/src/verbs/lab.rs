@@ -25,7 +25,7 @@ use std::path::Path;
 pub(super) const JSON: &str = "run: {title, files: {html, json, csv}, seconds, probes, conditions, left_out, warnings}, with --agents {title, files, seconds, machines, packets, findings}, and \
      the file json has everything; plan: {relays, left_out: [{what, why}], conditions, \
      repetitions, probes, seconds, seconds_max, namespaces}; compare: {machines, conditions: \
-     [{relay, octets, rate, load_pct, steady, difference: {delays, relative, interval, verdict}}], \
+     [{relay, octets, rate, load_pct, batch, awake, frequency_mhz, steady, difference: {delays, relative, interval, verdict}}], \
      unmatched, level}; promise: [{relay, flows, or_more, load, delay_us, next_us, error_pct, conditions, unsteady, beyond_rate, \
      beyond_octets, model: {fixed_ns, octet_ps, variation_pct, spread_pct}} or {relay, flows: null, \
      model: null, cause}]; balance: {nodes, links, offered, \
@@ -96,9 +96,10 @@ fn write_report<const N: usize>(
 }
 
 /// Experiments that need no file, by name.
-const EXPERIMENTS: [(&str, &str); 2] = [
+const EXPERIMENTS: [(&str, &str); 3] = [
     ("default", include_str!("../../../../examples/lab/default.toml")),
     ("paper", include_str!("../../../../examples/lab/paper.toml")),
+    ("unexplained", include_str!("../../../../examples/lab/unexplained.toml")),
 ];
 
 /// The experiment of this name or in this file, with a name for its results.

@@ -222,7 +222,7 @@ pub(crate) fn start(
 }
 
 /// The condition under which a relay is warmed up.
-pub(crate) const WARM: Centre = Centre { octets: 200, rate: 500, load_pct: 0 };
+pub(crate) const WARM: Centre = Centre::plain(200, 500);
 
 /// Octets that probes of an experiment have, each once.
 fn sizes(experiment: &Experiment) -> Vec<u16> {

@@ -1,7 +1,7 @@
 //! The report as one HTML file that needs nothing else.
 
 use super::chart::{digits, escape};
-use super::figures::{Figure, figures};
+use super::figures::{Figure, figures, in_words};
 use super::statements::{Agreement, statements};
 use super::table::csv;
 use crate::analysis::{ConfidenceInterval, DelaySummary, ModelChoice};
@@ -263,7 +263,7 @@ fn conditions(page: &mut String, run: &LabRun) {
         "<h2>All conditions</h2><p><a download=\"conditions.csv\" \
          href=\"data:text/csv;charset=utf-8,{}\">All conditions as CSV</a></p><details><summary>Table \
          of {} conditions</summary><div class=\"scroll\"><table><thead><tr><th>relay</th>\
-         <th>octets</th><th>rate</th><th>load</th><th>node median</th><th>95 %</th><th>99 %</th>\
+         <th>octets</th><th>rate</th><th>beside</th><th>node median</th><th>95 %</th><th>99 %</th>\
          <th>link</th><th>end to end</th><th>lateness 99 %</th><th>lost</th><th>CV</th></tr></thead>\
          <tbody>",
         in_url(&csv(run)),
@@ -273,12 +273,12 @@ fn conditions(page: &mut String, run: &LabRun) {
         let median = |delay: Option<DelaySummary>| micros(delay.map(|it| it.p50));
         let _ = write!(
             page,
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{} %</td><td>{}</td><td>{}</td><td>{}</td>\
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
              <td>{}</td><td>{}</td><td>{}</td><td>{:.1} %</td><td>{}</td></tr>",
             it.relay.name(),
             it.octets,
             it.rate,
-            it.load_pct,
+            in_words(it.condition()),
             median(it.node),
             micros(it.node.map(|it| it.p95)),
             micros(it.node.map(|it| it.p99)),

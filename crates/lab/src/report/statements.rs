@@ -3,8 +3,9 @@
 use super::chart::digits;
 use crate::analysis::DelaySummary;
 use crate::result::{ConditionResult, LabRun};
-use gatewright_config::RelayKind;
+use gatewright_config::{Centre, RelayKind};
 use serde::Serialize;
+use std::fmt::Write;
 
 /// How a run stands to a statement.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
@@ -57,6 +58,14 @@ pub fn statements(run: &LabRun) -> Vec<PaperStatement> {
             ratios(run),
         ),
         ("The node takes longer than the link above 1200 octets by encryption.", exceeds(run)),
+        (
+            "The higher the rate, the lower the mean delay; the cause is unknown.",
+            falls_with_rate(run),
+        ),
+        (
+            "The delay's variance falls at 1200 octets; the cause is unknown.",
+            steady_at_1200(run),
+        ),
     ];
     let missing = || (Agreement::Unknown, "not measured in this run".to_owned());
     let statement = |(paper, ours): (&'static str, Option<(Agreement, String)>)| {
@@ -87,7 +96,7 @@ fn encryption(run: &LabRun) -> RelayKind {
 fn sizes(run: &LabRun, relay: RelayKind) -> Vec<&ConditionResult> {
     let centre = run.experiment.centre;
     let is_in = |it: &&ConditionResult| {
-        it.relay == relay && it.rate == centre.rate && it.load_pct == centre.load_pct
+        it.relay == relay && it.rate == centre.rate && it.condition().is_like(&centre)
     };
     run.conditions.iter().filter(is_in).collect()
 }
@@ -216,8 +225,11 @@ fn loss(run: &LabRun) -> Finding {
 fn constant(run: &LabRun) -> Finding {
     let centre = run.experiment.centre;
     let widest = |relay: RelayKind| {
-        let same_size =
-            run.conditions.iter().filter(|it| it.relay == relay && it.octets == centre.octets);
+        let same_size = run.conditions.iter().filter(|it| {
+            let own = it.condition();
+            let like = Centre { rate: own.rate, load_pct: own.load_pct, ..centre };
+            it.relay == relay && own == like
+        });
         let medians: Vec<f64> = same_size.filter_map(|it| Some(it.node?.p50)).collect();
         let least = medians.iter().copied().min_by(f64::total_cmp)?;
         let most = medians.iter().copied().max_by(f64::total_cmp)?;
@@ -249,6 +261,66 @@ fn ratios(run: &LabRun) -> Finding {
             digits(kernel),
             digits(translation),
             digits(encrypted)
+        ),
+    ))
+}
+
+/// A relay that can show what the paper left unexplained: translation, else the first one.
+fn shown_by(run: &LabRun) -> Option<RelayKind> {
+    let all = run.relays();
+    all.iter().copied().find(|it| *it == RelayKind::TranslateUdp).or(all.first().copied())
+}
+
+/// The mean delay without spikes at the lowest rate over that at the highest, under conditions like
+/// one.
+fn fall(run: &LabRun, relay: RelayKind, like: Centre) -> Option<f64> {
+    let is_in = |it: &&ConditionResult| {
+        it.relay == relay && it.octets == like.octets && it.condition().is_like(&like)
+    };
+    let rates = || run.conditions.iter().filter(is_in);
+    let (least, most) = (rates().min_by_key(|it| it.rate)?, rates().max_by_key(|it| it.rate)?);
+    let (slow, fast) = (least.node_base?.0, most.node_base?.0);
+    (least.rate < most.rate && fast > 0.0).then(|| slow / fast)
+}
+
+fn falls_with_rate(run: &LabRun) -> Finding {
+    let (relay, centre) = (shown_by(run)?, run.experiment.centre);
+    let plain = fall(run, relay, centre)?;
+    let name = relay.name();
+    let mut ours = format!("lowest over highest rate: {} ({name})", digits(plain));
+    let looked_into = [
+        ("processors kept awake", Centre { awake: true, ..centre }),
+        ("4 packets at once", Centre { batch: 4, ..centre }),
+    ];
+    for (what, like) in looked_into {
+        if let Some(ratio) = fall(run, relay, like).filter(|_| like != centre) {
+            // Writing to a string cannot fail.
+            let _ = write!(ours, "; {what}: {}", digits(ratio));
+        }
+    }
+    if let Some(setup) = run.model(relay).and_then(|model| model.queue?.setup) {
+        let longest = digits(setup.longest * 1e6);
+        let _ = write!(ours, "; by the model {longest} µs longer after a long pause");
+    }
+    Some(judged(plain > 1.1, ours))
+}
+
+fn steady_at_1200(run: &LabRun) -> Finding {
+    const OCTETS: u16 = 1200;
+    let relay = shown_by(run)?;
+    let mut sizes = sizes(run, relay);
+    sizes.sort_by_key(|it| it.octets);
+    let at = sizes.iter().position(|it| it.octets == OCTETS)?;
+    let deviation = |at: usize| Some(sizes.get(at)?.node?.deviation);
+    let (before, here, after) = (deviation(at.checked_sub(1)?)?, deviation(at)?, deviation(at + 1)?);
+    Some(judged(
+        here < 0.9 * before && here < 0.9 * after,
+        format!(
+            "deviation {} µs at {OCTETS} octets, {} and {} µs at the sizes beside it ({})",
+            digits(here),
+            digits(before),
+            digits(after),
+            relay.name()
         ),
     ))
 }

@@ -10,7 +10,7 @@ const DELAYS: [&str; 7] =
 
 /// One line for each condition of each relay, delays in microseconds (RFC 4180).
 pub fn csv(run: &LabRun) -> String {
-    let mut csv = "relay,octets,rate,load_pct,sent,received,repeated,unstamped,loss_pct,spikes,\
+    let mut csv = "relay,octets,rate,load_pct,batch,awake,frequency_mhz,sent,received,repeated,unstamped,loss_pct,spikes,\
                    cv_pct,steady,steal_pct,jitter_mean"
         .to_owned();
     for delay in DELAYS {
@@ -24,11 +24,14 @@ pub fn csv(run: &LabRun) -> String {
         let number = |value: Option<f64>| value.map_or_else(String::new, |it| format!("{it:.3}"));
         let _ = write!(
             csv,
-            "{},{},{},{},{},{},{},{},{:.3},{},{},{},{:.2},{}",
+            "{},{},{},{},{},{},{},{},{},{},{},{:.3},{},{},{},{:.2},{}",
             it.relay.name(),
             it.octets,
             it.rate,
             it.load_pct,
+            it.batch,
+            it.awake,
+            it.frequency_mhz,
             it.sent,
             it.received,
             it.repeated,

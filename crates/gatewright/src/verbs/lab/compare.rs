@@ -34,7 +34,7 @@ fn text(comparison: &LabComparison) -> String {
     let [a, b] = &comparison.machines;
     let mut text = format!("A: {a}\nB: {b}\n");
     for it in &comparison.conditions {
-        let ComparedCondition { relay, octets, rate, load_pct, steady, difference } = it;
+        let ComparedCondition { relay, octets, rate, steady, difference, .. } = it;
         let [one, other] = difference.delays;
         let interval = difference.interval.map_or_else(String::new, |it| {
             format!(" ({:+.1} to {:+.1} %)", it.low * 100.0, it.high * 100.0)
@@ -53,9 +53,10 @@ fn text(comparison: &LabComparison) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
-            "{:20} {octets:>5} octets {rate:>6}/s {load_pct:>3} %: {one:>8.1} -> {other:>8.1} µs, \
-             {:+.1} %{interval}: {verdict}",
+            "{:20} {octets:>5} octets {rate:>6}/s {:>9}: {one:>8.1} -> {other:>8.1} µs, {:+.1} \
+             %{interval}: {verdict}",
             relay.name(),
+            it.beside(),
             difference.relative * 100.0
         );
     }

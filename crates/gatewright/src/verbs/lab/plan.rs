@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Tells what an experiment would measure here, what it would leave out, and how long it takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Plan {
-    /// The experiment: default, paper, or a TOML file.
+    /// The experiment: default, paper, unexplained, or a TOML file.
     #[arg(value_name = "EXPERIMENT", default_value = "default")]
     experiment: String,
     /// Time for the whole run, in place of the experiment's time for each repetition.

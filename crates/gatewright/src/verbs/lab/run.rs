@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 /// Runs an experiment; writes a report (HTML), all results (JSON) and a table (CSV).
 ///
-/// EXPERIMENT is `default` (five minutes at the most), `paper`, or a TOML file such as
-/// examples/lab/default.toml. Sender, node and receiver are network namespaces, which needs root;
+/// EXPERIMENT is `default` (five minutes at the most), `paper`, `unexplained` (what the paper found and
+/// did not explain), or a TOML file such as examples/lab/default.toml. Sender, node and receiver are network namespaces, which needs root;
 /// without it, relays over sockets are measured on loopback, and the report says what was left out.
 #[derive(Debug, clap::Args)]
 pub(super) struct RunLab {

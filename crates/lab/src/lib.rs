@@ -27,6 +27,7 @@ mod plan;
 mod probe;
 mod processor;
 mod promise;
+mod quota;
 mod relay;
 pub mod report;
 mod result;

@@ -191,8 +191,9 @@ struct Measured<'a>(Vec<&'a ConditionResult>);
 
 impl<'a> Measured<'a> {
     fn of(run: &'a LabRun, relay: RelayKind) -> Self {
-        let load_pct = run.experiment.centre.load_pct;
-        let is_of = |it: &&ConditionResult| (it.relay, it.load_pct) == (relay, load_pct);
+        let centre = run.experiment.centre;
+        let is_of =
+            |it: &&ConditionResult| it.relay == relay && it.condition().is_like(&centre);
         Self(run.conditions.iter().filter(is_of).collect())
     }
 

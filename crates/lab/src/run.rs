@@ -82,6 +82,7 @@ pub fn run(
         measured: BTreeMap::new(),
         left_out,
         warnings: Vec::new(),
+        throttled: 0,
         tags: 0,
         progress: LabProgress {
             done: 0,
@@ -95,6 +96,7 @@ pub fn run(
     let observer = if namespaces { lab.observer(&relays) } else { None };
     let covariates = Some(before.end());
     lab.check_line();
+    lab.name_quota();
     let Lab { measured, left_out, mut warnings, .. } = lab;
     let (conditions, models) = summaries(&measured, experiment, &mut warnings);
     Ok(LabRun {
@@ -167,6 +169,8 @@ struct Lab<'experiment> {
     measured: Measured,
     left_out: Vec<LeftOut>,
     warnings: Vec<String>,
+    /// Tenths of a second that ended before a relay with a quota was done.
+    throttled: u64,
     /// Repetitions begun, which their tags tell apart.
     tags: u64,
     progress: LabProgress,
@@ -234,6 +238,8 @@ impl Lab<'_> {
                             self.repeat(&setting, condition);
                             self.tell(kind, condition, progress);
                         }
+                        let throttled = setting.relays.iter().filter_map(RunningRelay::throttled);
+                        self.throttled += throttled.sum::<u64>();
                         if let Err(why) = setting.end() {
                             self.warn(format!("{}: {why}", kind.name()));
                         }
@@ -448,6 +454,18 @@ impl Lab<'_> {
         let [with_us, without_us] = medians.map(|it| quantile(&sorted(&it), 0.5));
         let (with_us, without_us) = (with_us?, without_us?);
         Some(ObserverCost { program_ns, with_us, without_us, pairs: OBSERVER_PAIRS })
+    }
+
+    /// Says of a quota what it is, and whether it has made a difference.
+    fn name_quota(&mut self) {
+        let percent = self.experiment.node.quota_pct;
+        if percent < 100 {
+            let throttled = self.throttled;
+            self.warn(format!(
+                "relays had a quota of {percent} % of a processor, which makes bursts and no slower \
+                 processor: it was used up in {throttled} tenths of a second"
+            ));
+        }
     }
 
     fn check_line(&mut self) {

@@ -9,9 +9,11 @@ pub(crate) mod sockets;
 
 use crate::probe::ProbeRecords;
 use crate::processor::pin;
+use crate::quota::Quota;
 use cipher::Cipher;
 use gatewright_config::{Centre, Experiment, RelayKind};
 use gatewright_testbed::{Namespace, Needs};
+use nix::unistd::gettid;
 use program::BuiltPrograms;
 use sockets::Work;
 use std::io;
@@ -59,6 +61,8 @@ pub(crate) struct RelayJob {
     pub(crate) onward_ip: Ipv4Addr,
     /// Octets that probes of this run have.
     pub(crate) sizes: Vec<u16>,
+    /// The group whose share of a processor the relay has.
+    pub(crate) quota: Option<Arc<Quota>>,
     stop: Arc<AtomicBool>,
 }
 
@@ -84,9 +88,16 @@ impl Ready {
 pub(crate) struct RunningRelay {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<(), String>>>,
+    /// Dropped when the thread has ended.
+    quota: Option<Arc<Quota>>,
 }
 
 impl RunningRelay {
+    /// How often its quota was used up before its work was done; none without a quota.
+    pub(crate) fn throttled(&self) -> Option<u64> {
+        self.quota.as_ref()?.throttled()
+    }
+
     /// Ends it; what went wrong in it since it was ready, if anything did.
     pub(crate) fn end(&mut self) -> Result<(), String> {
         self.stop.store(true, Ordering::Relaxed);
@@ -146,6 +157,14 @@ pub(crate) fn unavailable(
     if node.relays > 1 && !in_line && kind != RelayKind::SocatTcp {
         return Some("relays in line are of the kernel or over sockets".to_owned());
     }
+    if node.quota_pct < 100 {
+        if is_kernels(kind) || kind == RelayKind::DriverXdp {
+            return Some("a quota holds threads, and the kernel relays in none of its own".into());
+        }
+        if let Some(why) = Quota::unavailable() {
+            return Some(format!("no quota: {why}"));
+        }
+    }
     lacks(kind, experiment)
 }
 
@@ -184,11 +203,14 @@ pub(crate) fn start(
         return Ok(None);
     }
     let stop = Arc::new(AtomicBool::new(false));
+    let percent = experiment.node.quota_pct;
+    let quota = (percent < 100).then(|| Quota::of(percent).map(Arc::new)).transpose()?;
     let job = RelayJob {
         records: Arc::clone(records),
         stamps_ingress: seat.node.is_none(),
         onward_ip: if seat.node.is_none() { Ipv4Addr::LOCALHOST } else { Ipv4Addr::UNSPECIFIED },
         sizes: sizes(experiment),
+        quota: quota.clone(),
         stop: Arc::clone(&stop),
     };
     let (tell, told) = channel();
@@ -198,6 +220,9 @@ pub(crate) fn start(
         let inside = || {
             if let Some(processor) = seat.processor {
                 pin(processor);
+            }
+            if let Some(quota) = &job.quota {
+                quota.hold(gettid().as_raw())?;
             }
             serve(kind, slowdown, &seat, &built, &job, &tell)
         };
@@ -212,7 +237,7 @@ pub(crate) fn start(
     };
     let thread = std::thread::Builder::new().name("relay".to_owned()).spawn(body);
     let thread = Some(thread.map_err(|error| error.to_string())?);
-    let running = RunningRelay { stop, thread };
+    let running = RunningRelay { stop, thread, quota };
     let within = if program::is_program(kind) { BUILT_WITHIN } else { READY_WITHIN };
     match told.recv_timeout(within) {
         Ok(Ok(())) => Ok(Some(running)),

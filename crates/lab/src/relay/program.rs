@@ -134,6 +134,9 @@ pub(super) fn serve_socat(seat: &Seat, job: &RelayJob, ready: &Ready) -> Result<
         // It waits for its first connection, whose process inherits this.
         pin_process(id, processor);
     }
+    if let (Some(id), Some(quota)) = (socat.id().and_then(|id| i32::try_from(id).ok()), &job.quota) {
+        quota.hold(id)?;
+    }
     let start = Instant::now();
     while TcpStream::connect(local).is_err() {
         is_running(socat.try_wait())?;

@@ -10,12 +10,16 @@
 mod common;
 
 use common::gatewright;
+use gatewright_testbed::{Needs, wait_until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 const EXPERIMENT: &str = "\
 title = \"a small <experiment>\"
@@ -222,6 +226,106 @@ fn a_changed_model_is_promised_by(folder: &Folder, result: Value) {
         "25.0 % were lost at 400/s, and 5.0 % are allowed",
     );
     refused(&|it| it["models"][0]["queue"] = Value::Null, "too few conditions for a model");
+}
+
+/// An experiment that lasts until it is ended: each of its rounds takes a second or two.
+const LONG: &str = "\
+title = \"long\"
+relays = [\"translate-udp\"]
+seconds = 0.2
+repeats = 1000
+repeats_max = 1000
+[centre]
+octets = 400
+rate = 400
+";
+
+/// A run of an experiment of many rounds, with its folder.
+fn long_run(name: &str) -> (PathBuf, Child) {
+    let folder = common::folder(name);
+    fs::write(folder.join("long.toml"), LONG).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gatewright"));
+    command.current_dir(&folder).args(["lab", "run", "long.toml"]);
+    (folder, command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
+}
+
+/// Waits until the results so far are there.
+fn until_kept(folder: &Path) -> PathBuf {
+    let kept = folder.join("lab-long-unfinished.json");
+    assert!(wait_until(Duration::from_mins(2), || kept.exists()), "no results are kept");
+    kept
+}
+
+#[test]
+fn a_run_that_is_killed_leaves_a_report_that_says_so() {
+    let (folder, mut run) = long_run("lab-killed");
+    let kept = until_kept(&folder);
+    run.kill().unwrap();
+    run.wait().unwrap();
+    let read: Value = serde_json::from_str(&fs::read_to_string(&kept).unwrap()).unwrap();
+    let why = read["unfinished"].as_str().unwrap();
+    assert!(why.contains(" of 1000 repetitions; ") && why.contains("was killed"), "{why}");
+    assert!(read["conditions"][0]["received"].as_u64().unwrap() > 0, "{read}");
+    let page = fs::read_to_string(kept.with_extension("html")).unwrap();
+    assert!(page.contains("This run is unfinished: "), "{page}");
+    assert!(!folder.join("lab-long.json").exists(), "nothing looks whole");
+    let kept = kept.to_str().unwrap();
+    let compared = gatewright(&["lab", "compare", kept, kept]);
+    assert!(compared.err.contains("the run is unfinished: "), "{}", compared.err);
+}
+
+#[test]
+fn a_run_that_is_interrupted_writes_what_it_has() {
+    let (folder, run) = long_run("lab-interrupted");
+    let kept = until_kept(&folder);
+    kill(Pid::from_raw(run.id().try_into().unwrap()), Signal::SIGTERM).unwrap();
+    let output = run.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{:?}", output.status);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains("UNFINISHED: ") && said.contains("ended by who ran it"), "{said}");
+    let page = fs::read_to_string(folder.join("lab-long.html")).unwrap();
+    assert!(page.contains("This run is unfinished: "), "{page}");
+    assert!(!kept.exists(), "the report is there in its place");
+}
+
+/// Runs the program `$1` on the experiment `$3`, with its output on a disk `$2` that is full until it
+/// has complained; copies what it has written to `$4`.
+const SCRIPT: &str = "set -eu
+    mount -t tmpfs -o size=1m tmpfs \"$2\"
+    cat /dev/zero > \"$2/filling\" 2> \"$2.cat\" || true
+    \"$1\" lab run \"$3\" -o \"$2\" 2> \"$2.said\" &
+    run=$!
+    until grep -q 'is not kept' \"$2.said\"; do sleep 0.02; kill -0 $run; done
+    rm \"$2/filling\"
+    wait $run
+    cp \"$2\"/lab-* \"$4\"";
+
+/// The disk is full until the run has complained about it; the report, for which there is room then,
+/// says so.
+#[test]
+fn a_full_disk_is_said_in_the_report() {
+    let missing = Needs::new().namespaces().program("unshare").missing();
+    if let Some(missing) = missing {
+        return println!("skipped: needs {missing}");
+    }
+    let folder = common::folder("lab-full");
+    let experiment = LONG.replace("= 1000", "= 4");
+    fs::write(folder.join("long.toml"), experiment).unwrap();
+    for name in ["disk", "kept"] {
+        fs::create_dir_all(folder.join(name)).unwrap();
+    }
+    let program = env!("CARGO_BIN_EXE_gatewright");
+    let mut script = Command::new("unshare");
+    script.args(["-m", "timeout", "120", "sh", "-c", SCRIPT, "sh", program]);
+    let output = script.args(["disk", "long.toml", "kept"].map(|it| folder.join(it))).output();
+    let output = output.unwrap();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    let said = fs::read_to_string(folder.join("disk.said")).unwrap_or_default();
+    assert!(output.status.success(), "{error}{said}");
+    assert!(said.contains("No space left on device"), "{said}");
+    let page = fs::read_to_string(folder.join("kept/lab-long.html")).unwrap();
+    assert!(page.contains("could not be kept: ") && page.contains("No space left"), "{page}");
+    assert!(!folder.join("kept/lab-long-unfinished.json").exists());
 }
 
 /// Files without an end are read as far as they may be long.

@@ -13,6 +13,9 @@ use serde::{Deserialize, Serialize};
 pub struct LabRun {
     /// Version of this form: 1.
     pub form: u32,
+    /// Why the run is not whole, and how far it is; none if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unfinished: Option<String>,
     /// The experiment as it was run.
     pub experiment: Experiment,
     /// Processors, kernel and load before the run.

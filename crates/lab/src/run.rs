@@ -52,6 +52,39 @@ const TURN: Duration = Duration::from_millis(2);
 /// A jump of the wall clock against the monotonic one that is a warning.
 const JUMP_NS: u64 = 1_000_000;
 
+/// Who hears of a run while it goes on, and may end it.
+pub trait RunListener {
+    /// Hears after each repetition how far the run is.
+    fn progress(&mut self, progress: &LabProgress);
+
+    /// Gets the results so far, after each round but the last: what is left of a run that is killed.
+    ///
+    /// # Errors
+    ///
+    /// Why they could not be kept, which becomes a warning of the run.
+    fn unfinished(&mut self, run: &LabRun) -> Result<(), String>;
+
+    /// Whether the run is to end before its time.
+    fn is_over(&self) -> bool;
+}
+
+/// Hears of progress alone.
+struct Progress<'hears>(&'hears mut dyn FnMut(&LabProgress));
+
+impl RunListener for Progress<'_> {
+    fn progress(&mut self, progress: &LabProgress) {
+        (self.0)(progress);
+    }
+
+    fn unfinished(&mut self, _: &LabRun) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn is_over(&self) -> bool {
+        false
+    }
+}
+
 /// Runs `experiment`; `progress` hears after each repetition how far it is.
 ///
 /// # Errors
@@ -61,20 +94,38 @@ pub fn run(
     experiment: &Experiment,
     progress: &mut dyn FnMut(&LabProgress),
 ) -> Result<LabRun, LabError> {
+    run_heard(experiment, &mut Progress(progress))
+}
+
+/// The same for a listener that may end the run; then the result says so.
+///
+/// # Errors
+///
+/// As [`run`].
+pub fn run_heard(
+    experiment: &Experiment,
+    listener: &mut dyn RunListener,
+) -> Result<LabRun, LabError> {
     let LabPlan { relays, left_out, repetitions, namespaces, .. } = plan::plan(experiment);
     if relays.is_empty() {
         let why: Vec<String> =
             left_out.iter().map(|it| format!("{}: {}", it.what, it.why)).collect();
         return Err(LabError::Nothing(why.join("; ")));
     }
-    let machine = machine();
     let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let (before, begin) = (CovariatesBefore::read(), Instant::now());
+    let facts = RunFacts {
+        machine: machine(),
+        started: started.as_secs(),
+        begin: Instant::now(),
+        before: CovariatesBefore::read(),
+        namespaces,
+    };
     let bed = Bed::build(experiment, namespaces).map_err(LabError::Bed)?;
     let (conditions, _) = plan::possible_conditions(experiment, namespaces);
     let mut lab = Lab {
         experiment,
         conditions,
+        facts,
         bed,
         records: Arc::new(ProbeRecords::new()),
         built: Arc::default(),
@@ -90,32 +141,25 @@ pub fn run(
             elapsed: Duration::ZERO,
             now: String::new(),
         },
-        begin,
     };
-    lab.rounds(&relays, progress);
-    let observer = if namespaces { lab.observer(&relays) } else { None };
-    let covariates = Some(before.end());
+    lab.rounds(&relays, listener);
+    let is_over = listener.is_over();
+    let observer = if namespaces && !is_over { lab.observer(&relays) } else { None };
+    let covariates = Some(lab.facts.before.end());
     lab.check_line();
     lab.name_quota();
-    let Lab { measured, left_out, mut warnings, .. } = lab;
-    let (conditions, models) = summaries(&measured, experiment, &mut warnings);
-    Ok(LabRun {
-        form: 1,
-        experiment: experiment.clone(),
-        machine,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        optimised: !cfg!(debug_assertions),
-        started: started.as_secs(),
-        seconds: begin.elapsed().as_secs_f64(),
-        namespaces,
-        processors: seats(),
-        covariates,
-        left_out,
-        warnings,
-        observer,
-        conditions,
-        models,
-    })
+    let unfinished = is_over.then(|| lab.unfinished("it was ended by who ran it"));
+    Ok(LabRun { covariates, observer, ..lab.result(unfinished) })
+}
+
+/// What is known of a run from its beginning on.
+#[derive(Debug)]
+struct RunFacts {
+    machine: String,
+    started: u64,
+    begin: Instant,
+    before: CovariatesBefore,
+    namespaces: bool,
 }
 
 type Measured = BTreeMap<RelayKind, Vec<(Centre, Vec<Repetition>)>>;
@@ -162,6 +206,7 @@ fn summaries(
 struct Lab<'experiment> {
     experiment: &'experiment Experiment,
     conditions: Vec<Centre>,
+    facts: RunFacts,
     bed: Bed,
     records: Arc<ProbeRecords>,
     built: Arc<BuiltPrograms>,
@@ -174,7 +219,6 @@ struct Lab<'experiment> {
     /// Repetitions begun, which their tags tell apart.
     tags: u64,
     progress: LabProgress,
-    begin: Instant,
 }
 
 /// The wait for probes that are on their way when the last one has been sent.
@@ -219,9 +263,12 @@ impl Setting {
 impl Lab<'_> {
     /// All rounds: each relay, and under it each condition in random order. After the experiment's
     /// repetitions only unsteady conditions go on.
-    fn rounds(&mut self, relays: &[RelayKind], progress: &mut dyn FnMut(&LabProgress)) {
+    fn rounds(&mut self, relays: &[RelayKind], listener: &mut dyn RunListener) {
         let conditions = self.conditions.clone();
         for round in 0..self.experiment.repeats_max {
+            if round > 0 && !self.keep(listener) {
+                return;
+            }
             for &kind in relays {
                 let mut wanted: Vec<Centre> =
                     conditions.iter().copied().filter(|it| self.wants(kind, *it, round)).collect();
@@ -235,8 +282,12 @@ impl Lab<'_> {
                 match self.set(kind) {
                     Ok(mut setting) => {
                         for condition in wanted {
+                            if listener.is_over() {
+                                break;
+                            }
                             self.repeat(&setting, condition);
-                            self.tell(kind, condition, progress);
+                            self.tell(kind, condition);
+                            listener.progress(&self.progress);
                         }
                         let throttled = setting.relays.iter().filter_map(RunningRelay::throttled);
                         self.throttled += throttled.sum::<u64>();
@@ -253,14 +304,56 @@ impl Lab<'_> {
         }
     }
 
-    fn tell(&mut self, kind: RelayKind, it: Centre, progress: &mut dyn FnMut(&LabProgress)) {
+    /// Gives the listener what is there so far; returns whether the run goes on.
+    fn keep(&mut self, listener: &mut dyn RunListener) -> bool {
+        if listener.is_over() {
+            return false;
+        }
+        let why = self.unfinished("it was still going on, or was killed, after this was written");
+        if let Err(why) = listener.unfinished(&self.result(Some(why))) {
+            let done = self.progress.done;
+            self.warn(format!("results after {done} repetitions could not be kept: {why}"));
+        }
+        true
+    }
+
+    /// How far an unfinished run is.
+    fn unfinished(&self, why: &str) -> String {
+        let LabProgress { done, all, .. } = self.progress;
+        format!("{done} of {all} repetitions; {why}")
+    }
+
+    /// The results so far.
+    fn result(&self, unfinished: Option<String>) -> LabRun {
+        let mut warnings = self.warnings.clone();
+        let (conditions, models) = summaries(&self.measured, self.experiment, &mut warnings);
+        LabRun {
+            form: 1,
+            unfinished,
+            experiment: self.experiment.clone(),
+            machine: self.facts.machine.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            optimised: !cfg!(debug_assertions),
+            started: self.facts.started,
+            seconds: self.facts.begin.elapsed().as_secs_f64(),
+            namespaces: self.facts.namespaces,
+            processors: seats(),
+            covariates: None,
+            left_out: self.left_out.clone(),
+            warnings,
+            observer: None,
+            conditions,
+            models,
+        }
+    }
+
+    fn tell(&mut self, kind: RelayKind, it: Centre) {
         self.progress.done += 1;
-        self.progress.elapsed = self.begin.elapsed();
+        self.progress.elapsed = self.facts.begin.elapsed();
         let (Centre { octets, rate, .. }, beside) = (it, in_words(it));
         let comma = if beside.is_empty() { "" } else { ", " };
         self.progress.now =
             format!("{}, {octets} octets, {rate}/s{comma}{beside}", kind.name());
-        progress(&self.progress);
     }
 
     fn wants(&self, kind: RelayKind, condition: Centre, round: u32) -> bool {
@@ -380,7 +473,7 @@ impl Lab<'_> {
     fn check(&mut self, kind: RelayKind, condition: Centre, refused: u32, clocks: (u64, u64)) {
         let (monotonic, wall) = (clock::now() - clocks.0, clock::wall().wrapping_sub(clocks.1));
         let name = kind.name();
-        if monotonic.abs_diff(wall) > JUMP_NS {
+        if has_jumped(monotonic, wall) {
             self.warn(format!("{name}: the wall clock jumped during a repetition"));
         }
         if refused > 0 {
@@ -476,6 +569,11 @@ impl Lab<'_> {
     }
 }
 
+/// Whether the wall clock went another way than the monotonic one, by what passed on each.
+const fn has_jumped(monotonic: u64, wall: u64) -> bool {
+    monotonic.abs_diff(wall) > JUMP_NS
+}
+
 /// The mean time of both programs on a probe of UDP, in nanoseconds.
 fn program_cost(stamps: &NodeStamps) -> Option<f64> {
     const REPEAT: u32 = 100_000;
@@ -505,6 +603,42 @@ mod tests {
 
     fn waiting(count: u32) -> LastProbes {
         LastProbes { missing: u64::from(count), quiet: 0, turns: 0 }
+    }
+
+    #[test]
+    fn a_wall_clock_that_jumps_is_no_slewed_one() {
+        // A second that was set back by an hour, and one slewed by 500 ppm.
+        assert!(has_jumped(1_000_000_000, 1_000_000_000_u64.wrapping_sub(3_600_000_000_000)));
+        assert!(has_jumped(1_000_000_000, 3_601_000_000_000));
+        assert!(!has_jumped(1_000_000_000, 1_000_500_000));
+    }
+
+    /// Ten probes that came through, of which the program at the egress has dropped four, and one that
+    /// was lost.
+    #[test]
+    fn dropped_samples_are_said_and_smoothed_over_nowhere() {
+        let text = "title = 't'\nrelays = ['kernel']\n[centre]\noctets = 100\nrate = 10\n";
+        let experiment =
+            gatewright_config::parse_experiment(gatewright_diagnostic::SourceId::default(), text);
+        let experiment = experiment.unwrap();
+        let probe = |at: u64| ProbeTimes {
+            due: Some(at),
+            sent: Some(at),
+            ingress: Some(at + 1000),
+            egress: (at % 5 < 3).then_some(at + 3000),
+            arrived: (at != 10).then_some(at + 4000),
+            ..ProbeTimes::default()
+        };
+        let repetition = Repetition { probes: (0..=10).map(probe).collect(), ..Default::default() };
+        let of_relay = vec![(experiment.centre, vec![repetition])];
+        let measured = Measured::from([(RelayKind::Kernel, of_relay)]);
+        let mut warnings = Vec::new();
+        let (conditions, _) = summaries(&measured, &experiment, &mut warnings);
+        let it = &conditions[0];
+        assert_eq!((it.sent, it.received, it.unstamped), (11, 10, 4), "{it:?}");
+        assert_eq!(it.node.unwrap().count, 7, "the others are in no delay");
+        let said = "4 probes arrived without all stamps of the node";
+        assert!(warnings.iter().any(|it| it == said), "{warnings:?}");
     }
 
     #[test]

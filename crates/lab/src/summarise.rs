@@ -108,7 +108,7 @@ pub(crate) fn condition_result(
         sent: probes().count(),
         received,
         repeated: repetitions.iter().map(|repetition| repetition.repeated).sum(),
-        unstamped: received.saturating_sub(nodes.len()),
+        unstamped: probes().filter(|it| it.arrived.is_some() && it.node().is_none()).count(),
         steady: cv_pct.is_some_and(|cv| cv <= experiment.steady_pct),
         cv_pct,
         medians,

@@ -16,6 +16,7 @@ fn run() -> LabRun {
         [vary]\noctets = [100]\nrate = [800]\nload_pct = [50]\n";
     LabRun {
         form: 1,
+        unfinished: None,
         experiment: parse_experiment(SourceId::default(), experiment).unwrap(),
         machine: String::new(),
         version: String::new(),

@@ -20,9 +20,9 @@ use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_gateway::ReplacedFile;
 use gatewright_lab::LabRun;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-pub(super) const JSON: &str = "run: {title, files: {html, json, csv}, seconds, probes, conditions, left_out, warnings}, with --agents {title, files, seconds, machines, packets, findings}, and \
+pub(super) const JSON: &str = "run: {title, unfinished, files: {html, json, csv}, seconds, probes, conditions, left_out, warnings}, with --agents {title, files, seconds, machines, packets, findings}, and \
      the file json has everything; plan: {relays, left_out: [{what, why}], conditions, \
      repetitions, probes, seconds, seconds_max, namespaces}; compare: {machines, conditions: \
      [{relay, octets, rate, load_pct, batch, awake, frequency_mhz, steady, difference: {delays, relative, interval, verdict}}], \
@@ -78,7 +78,7 @@ fn write_report<const N: usize>(
     name: &str,
     texts: &[(&str, String); N],
 ) -> Result<[String; N], Failure> {
-    let paths = texts.each_ref().map(|(ending, _)| folder.join(format!("lab-{name}.{ending}")));
+    let paths = texts.each_ref().map(|(ending, _)| report_file(folder, name, ending));
     let failure = |path: &Path, error| Failure::file(&path.to_string_lossy(), &error);
     let mut written = Vec::with_capacity(N);
     for ((_, text), path) in texts.iter().zip(&paths) {
@@ -93,6 +93,10 @@ fn write_report<const N: usize>(
         replaced.place().map_err(|error| failure(path, error))?;
     }
     Ok(paths.map(|path| path.to_string_lossy().into_owned()))
+}
+
+fn report_file(folder: &Path, name: &str, ending: &str) -> PathBuf {
+    folder.join(format!("lab-{name}.{ending}"))
 }
 
 /// Experiments that need no file, by name.
@@ -125,13 +129,17 @@ fn experiment(name: &str, face: Face) -> Result<(Experiment, String), Failure> {
     Ok((experiment, stem.unwrap_or_else(|| "experiment".to_owned())))
 }
 
-/// A result that `lab run` has written.
-fn result(path: &str) -> Result<LabRun, Failure> {
+/// A result that `lab run` has written; one of an unfinished run is said to be that.
+fn result(path: &str, face: Face) -> Result<LabRun, Failure> {
     let text = read_whole(path)?;
-    serde_json::from_str(&text).map_err(|error| {
+    let run: LabRun = serde_json::from_str(&text).map_err(|error| {
         let message = format!("{path}: not a result of `gatewright lab run`: {error}");
         Failure::new(Exit::Configuration, message)
-    })
+    })?;
+    if let Some(why) = &run.unfinished {
+        face.note(&format!("{path}: the run is unfinished: {why}"));
+    }
+    Ok(run)
 }
 
 /// Seconds as minutes and seconds.

@@ -71,6 +71,9 @@ fn head(page: &mut String, run: &LabRun) {
         run.seconds,
         escape(&run.version)
     );
+    if let Some(why) = &run.unfinished {
+        let _ = write!(page, "<p class=\"warning\">This run is unfinished: {}.</p>", escape(why));
+    }
     if !run.optimised {
         page.push_str(
             "<p class=\"warning\">This program was built without optimisation: the delays of relays \

@@ -22,7 +22,7 @@ pub(super) struct Compare {
 
 impl Compare {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
-        let (a, b) = (super::result(&self.a)?, super::result(&self.b)?);
+        let (a, b) = (super::result(&self.a, face)?, super::result(&self.b, face)?);
         let comparison = gatewright_lab::compare(&a, &b);
         face.answer(&comparison, || text(&comparison))?;
         let is_slower = comparison.count(Verdict::Slower) > 0;

@@ -40,7 +40,7 @@ pub(super) struct Promise {
 
 impl Promise {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
-        let run = super::result(&self.results)?;
+        let run = super::result(&self.results, face)?;
         let Self { rate, octets, within_ms, quantile, .. } = self;
         let (octets, bound_us) = (f64::from(octets), within_ms * 1000.0);
         let flow = FlowKind { rate, octets, bound_us, quantile };

@@ -6,11 +6,13 @@ use gatewright_command::{
     face::Face,
 };
 use gatewright_lab::report::{Agreement, csv, html, statements};
-use gatewright_lab::{LabError, LabProgress, LabRun, LeftOut, fit};
+use gatewright_lab::{LabError, LabProgress, LabRun, LeftOut, RunListener, fit};
 use serde::Serialize;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Runs an experiment; writes a report (HTML), all results (JSON) and a table (CSV).
@@ -18,6 +20,9 @@ use std::time::{Duration, Instant};
 /// EXPERIMENT is `default` (five minutes at the most), `paper`, `unexplained` (what the paper found and
 /// did not explain), or a TOML file such as examples/lab/default.toml. Sender, node and receiver are network namespaces, which needs root;
 /// without it, relays over sockets are measured on loopback, and the report says what was left out.
+///
+/// Interrupted, it writes what it has measured and ends with 1. After each round it writes
+/// lab-NAME-unfinished.html, .json and .csv, which stay if it is killed.
 #[derive(Debug, clap::Args)]
 pub(super) struct RunLab {
     /// The experiment.
@@ -38,6 +43,8 @@ pub(super) struct RunLab {
 #[derive(Serialize)]
 struct RunAnswer {
     title: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unfinished: Option<String>,
     files: Files,
     seconds: f64,
     probes: usize,
@@ -81,17 +88,25 @@ impl RunLab {
             super::time(plan.seconds),
             super::time(plan.seconds_max)
         ));
-        let mut told = Instant::now();
-        let run = gatewright_lab::run(&experiment, &mut |progress| {
-            if told.elapsed() >= TOLD_EVERY {
-                told = Instant::now();
-                face.note(&line(progress));
-            }
-        });
+        let stop = Arc::new(AtomicBool::new(false));
+        let its = Arc::clone(&stop);
+        gatewright_command::signals::on_stop(move || its.store(true, Ordering::Relaxed))?;
+        let kept = KeptFiles { folder: self.output.clone(), name: format!("{name}-unfinished") };
+        let mut listener = Listener { face, told: Instant::now(), stop, kept };
+        let run = gatewright_lab::run_heard(&experiment, &mut listener);
         let run = run.map_err(|error| Failure::new(exit_of(&error), error.to_string()))?;
-        let files = write(&self.output, &name, &run)?;
+        let files = match write(&self.output, &name, &run) {
+            Ok(files) => files,
+            Err(failure) => {
+                // What was measured is told at least, as the disk has no room for it.
+                face.note(&summary(&run, None));
+                return Err(failure.into());
+            }
+        };
+        listener.kept.remove();
         let answer = RunAnswer {
             title: run.experiment.title.clone(),
+            unfinished: run.unfinished.clone(),
             files,
             seconds: run.seconds,
             probes: run.conditions.iter().map(|it| it.sent).sum(),
@@ -99,8 +114,53 @@ impl RunLab {
             left_out: run.left_out.clone(),
             warnings: run.warnings.len(),
         };
-        face.answer(&answer, || summary(&run, &answer.files))?;
-        Ok(Exit::Success)
+        face.answer(&answer, || summary(&run, Some(&answer.files)))?;
+        Ok(if run.unfinished.is_none() { Exit::Success } else { Exit::Negative })
+    }
+}
+
+/// Tells progress, keeps what is there so far, and ends the run when a signal comes.
+struct Listener {
+    face: Face,
+    told: Instant,
+    stop: Arc<AtomicBool>,
+    kept: KeptFiles,
+}
+
+impl RunListener for Listener {
+    fn progress(&mut self, progress: &LabProgress) {
+        if self.told.elapsed() >= TOLD_EVERY {
+            self.told = Instant::now();
+            self.face.note(&line(progress));
+        }
+    }
+
+    fn unfinished(&mut self, run: &LabRun) -> Result<(), String> {
+        let KeptFiles { folder, name } = &self.kept;
+        let written = write(folder, name, run).map(drop).map_err(|failure| failure.to_string());
+        if let Err(why) = &written {
+            self.face.note(&format!("the unfinished report is not kept: {why}"));
+        }
+        written
+    }
+
+    fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// The report of an unfinished run, which stays if the run is killed.
+struct KeptFiles {
+    folder: PathBuf,
+    name: String,
+}
+
+impl KeptFiles {
+    fn remove(&self) {
+        for ending in ["json", "csv", "html"] {
+            // There is none if there was one round only.
+            let _ = fs::remove_file(super::report_file(&self.folder, &self.name, ending));
+        }
     }
 }
 
@@ -126,9 +186,15 @@ fn write(folder: &Path, name: &str, run: &LabRun) -> Result<Files, Failure> {
     Ok(Files { html, json, csv })
 }
 
-fn summary(run: &LabRun, files: &Files) -> String {
+fn summary(run: &LabRun, files: Option<&Files>) -> String {
     let centre = run.experiment.centre;
-    let mut text = format!(
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    if let Some(why) = &run.unfinished {
+        let _ = writeln!(text, "UNFINISHED: {why}");
+    }
+    let _ = write!(
+        text,
         "{} octets, {}/s, other load {} %; delays of the node in µs\n\
          relay                     p50       p95       p99     lost\n",
         centre.octets, centre.rate, centre.load_pct
@@ -136,7 +202,6 @@ fn summary(run: &LabRun, files: &Files) -> String {
     for relay in run.relays() {
         let Some(it) = run.centre(relay) else { continue };
         let Some(node) = it.node else { continue };
-        // Writing to a string cannot fail.
         let _ = writeln!(
             text,
             "{:20} {:>8.1}  {:>8.1}  {:>8.1}  {:>5.1} %{}",
@@ -157,13 +222,9 @@ fn summary(run: &LabRun, files: &Files) -> String {
         };
         let _ = writeln!(text, "{sign} {}\n    {}", it.paper, it.ours);
     }
-    let _ = write!(
-        text,
-        "\n{} warnings\nreport: {}\nresults: {}, {}\n",
-        run.warnings.len(),
-        files.html,
-        files.json,
-        files.csv
-    );
+    let _ = writeln!(text, "\n{} warnings", run.warnings.len());
+    if let Some(Files { html, json, csv }) = files {
+        let _ = writeln!(text, "report: {html}\nresults: {json}, {csv}");
+    }
     text
 }

@@ -1,6 +1,8 @@
 //! `bench lab`: how long relays take, and whether the delay lab tells the truth about it (the figures
 //! of the relaying-delay paper).
 
+mod paper;
+
 use bench::{Bench, Chart, Curve, Options, Relation, Scales};
 use gatewright_config::{Arrivals, Centre, Experiment, LinkShape, NodeShape, RelayKind, Vary};
 use gatewright_diagnostic::SourceId;
@@ -19,10 +21,11 @@ const SPIN_US: f64 = 100.0;
 const DEFAULT: &str = include_str!("../../examples/lab/default.toml");
 
 /// Relays of every round.
-const RELAYS: [RelayKind; 8] = [
+const RELAYS: [RelayKind; 9] = [
     RelayKind::Kernel,
     RelayKind::TranslateUdp,
     RelayKind::TranslateTcp,
+    RelayKind::SocatTcp,
     RelayKind::EncryptPortable,
     RelayKind::EncryptHardware,
     RelayKind::GraphXdp,
@@ -67,6 +70,9 @@ const PROMISES: [(&str, Relation, f64); 13] = [
     ("default_report_mb", Relation::AtMost, 2.0),
 ];
 
+/// The node delay of our translation of TCP relative to that of socat: no slower.
+const SOCAT: (&str, Relation, f64) = ("translate_tcp_vs_socat", Relation::AtMost, 1.0);
+
 /// How far medians of round trips by STAMP may be from irtt's, in percent.
 const IRTT: (&str, Relation, f64) = ("irtt_median_off_pct", Relation::AtMost, 5.0);
 
@@ -92,7 +98,7 @@ pub(crate) fn run_lab(options: Options) -> Result<Bench, String> {
         bench.promise(key, relation, bound);
     }
     if let Some(missing) = Needs::new().namespaces().linux(6, 6).missing() {
-        for (key, relation, bound) in SLOWED.into_iter().chain(PROMISES) {
+        for (key, relation, bound) in SLOWED.into_iter().chain(PROMISES).chain(paper::PROMISES) {
             bench.skip(key, relation, bound, &missing.to_string());
         }
         return Ok(bench);
@@ -110,6 +116,7 @@ pub(crate) fn run_lab(options: Options) -> Result<Bench, String> {
         models(&mut bench, &measure(&Experiment { seed, ..model_experiment(options) })?);
         tails(&mut bench, &measure(&Experiment { seed, ..tail_experiment(options) })?);
         line(&mut bench, &measure(&Experiment { seed, ..slow_experiment(options) })?);
+        paper::round(&mut bench, options, seed)?;
         last = Some(run);
     }
     bench.ratio("translate_vs_kernel", "node_translate-udp_us", "node_kernel_us");
@@ -120,8 +127,9 @@ pub(crate) fn run_lab(options: Options) -> Result<Bench, String> {
         "whole_translate-udp_mean_us",
         "whole_kernel_mean_us",
     );
+    beside_socat(&mut bench);
     default_run(&mut bench)?;
-    for (key, relation, bound) in PROMISES {
+    for (key, relation, bound) in PROMISES.into_iter().chain(paper::PROMISES) {
         bench.promise(key, relation, bound);
     }
     chart(&mut bench, last.as_ref());
@@ -131,6 +139,17 @@ pub(crate) fn run_lab(options: Options) -> Result<Bench, String> {
         "sender, receiver and a kernel that routes share a processor; relays have the other one",
     );
     Ok(bench)
+}
+
+/// Our translation of TCP beside socat's, which is the paper's; skipped by name where there is none.
+fn beside_socat(bench: &mut Bench) {
+    let (key, relation, bound) = SOCAT;
+    if let Some(missing) = Needs::new().program("socat").missing() {
+        bench.skip(key, relation, bound, &missing.to_string());
+        return;
+    }
+    bench.ratio(key, "node_translate-tcp_us", "node_socat-tcp_us");
+    bench.promise(key, relation, bound);
 }
 
 /// Round trips by our STAMP sender beside irtt's, over two links of 3 ms each.
@@ -385,6 +404,10 @@ fn models(bench: &mut Bench, run: &LabRun) {
             bench.sample(&format!("loser_error_{name}_pct"), "%", queue.loser_error_pct);
             let setup = queue.setup.map_or(0.0, |setup| setup.longest * 1e6);
             bench.sample(&format!("setup_{name}_us"), "us", setup);
+        }
+        for it in &model.held_out {
+            let key = format!("model_error_{name}_{}_{}_pct", it.octets, it.rate);
+            bench.sample(&key, "%", it.error_pct);
         }
         if let Some(service) = model.service {
             bench.sample(&format!("a_{name}_us"), "us", service.intercept);

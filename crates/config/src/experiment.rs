@@ -168,20 +168,66 @@ pub struct Vary {
 
 /// The links on both sides of the relay.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
-#[serde(deny_unknown_fields)]
+#[serde(from = "LinkForm")]
 pub struct LinkShape {
     /// Capacity in megabits a second; 0 is unlimited.
-    #[serde(default)]
     pub capacity_mbps: f64,
     /// Latency of every frame, in microseconds.
-    #[serde(default)]
     pub latency_us: u32,
     /// Greatest additional latency, uniformly distributed, in microseconds.
-    #[serde(default)]
     pub jitter_us: u32,
     /// Frames that are lost, in percent.
-    #[serde(default)]
     pub loss_pct: f64,
+}
+
+/// A kind of link whose shape is known.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
+enum LinkKind {
+    #[serde(rename = "802.11n")]
+    Wlan,
+    #[serde(rename = "802.15.4")]
+    Wpan,
+    #[serde(rename = "ethernet")]
+    Ethernet,
+}
+
+impl LinkKind {
+    const fn shape(self) -> LinkShape {
+        let (capacity_mbps, latency_us, jitter_us) = match self {
+            // What a small cell of one stream at 20 MHz carries, and its medium access.
+            Self::Wlan => (20.0, 300, 200),
+            // 2.4 GHz; from no to seven backoffs of 320 µs before a frame (IEEE 802.15.4 §6.2.5), and
+            // its acknowledgement.
+            Self::Wpan => (0.25, 700, 2240),
+            // 100BASE-TX, and the store and forward of a switch at rest.
+            Self::Ethernet => (100.0, 10, 0),
+        };
+        LinkShape { capacity_mbps, latency_us, jitter_us, loss_pct: 0.0 }
+    }
+}
+
+/// A shape as it is written: that of a kind of link, and what differs.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LinkForm {
+    like: Option<LinkKind>,
+    capacity_mbps: Option<f64>,
+    latency_us: Option<u32>,
+    jitter_us: Option<u32>,
+    loss_pct: Option<f64>,
+}
+
+impl From<LinkForm> for LinkShape {
+    fn from(form: LinkForm) -> Self {
+        let plain = Self { capacity_mbps: 0.0, latency_us: 0, jitter_us: 0, loss_pct: 0.0 };
+        let like = form.like.map_or(plain, LinkKind::shape);
+        Self {
+            capacity_mbps: form.capacity_mbps.unwrap_or(like.capacity_mbps),
+            latency_us: form.latency_us.unwrap_or(like.latency_us),
+            jitter_us: form.jitter_us.unwrap_or(like.jitter_us),
+            loss_pct: form.loss_pct.unwrap_or(like.loss_pct),
+        }
+    }
 }
 
 /// The node under test.
@@ -478,6 +524,25 @@ mod tests {
             let text = SMALL.replace("'kernel'", &format!("'{}'", kind.name()));
             assert_eq!(parse_experiment(SourceId::default(), &text).unwrap().relays[0], kind);
         }
+    }
+
+    #[test]
+    fn a_link_is_like_a_kind_of_link_but_for_what_is_written() {
+        let shape = |text: &str| {
+            let text = format!("{SMALL}[link]\n{text}\n");
+            parse_experiment(SourceId::default(), &text).map(|it| it.link.unwrap())
+        };
+        let wlan = shape("like = '802.11n'").unwrap();
+        assert_eq!((wlan.capacity_mbps, wlan.latency_us, wlan.jitter_us), (20.0, 300, 200));
+        let lossy = shape("like = '802.15.4'\nloss_pct = 2.0").unwrap();
+        assert_eq!((lossy.capacity_mbps, lossy.loss_pct), (0.25, 2.0));
+        let own = shape("capacity_mbps = 5").unwrap();
+        assert_eq!((own.capacity_mbps, own.latency_us), (5.0, 0));
+        assert_eq!(shape("like = 'ethernet'").unwrap().latency_us, 10);
+        assert_eq!(shape("like = 'wet string'").unwrap_err()[0].code.number, 106);
+        // What is written as a result is read back as it was.
+        let text = serde_json::to_string(&lossy).unwrap();
+        assert_eq!(serde_json::from_str::<LinkShape>(&text).unwrap(), lossy);
     }
 
     #[test]

@@ -231,6 +231,13 @@ impl ServiceFit {
     }
 }
 
+/// The error of each condition in percent, predicted by the model from all others.
+pub fn held_out_errors(model: QueueModel, points: &[LoadPoint]) -> Vec<(LoadPoint, f64)> {
+    let explained = model.explained(points);
+    let errors = model.held_out(&explained).into_iter().map(|error| error * 100.0);
+    explained.iter().map(|(point, _)| *point).zip(errors).collect()
+}
+
 /// Chooses the model whose predictions of left-out conditions are better; `None` below three
 /// conditions.
 pub fn choose_model(points: &[LoadPoint]) -> Option<ModelChoice> {
@@ -299,6 +306,13 @@ mod tests {
         let choice = choose_model(&points(0.0, 1.0)).unwrap();
         assert_eq!(choice.setup, None, "{choice:?}");
         assert!(choice.error_pct < 0.01 && choice.service.r_squared > 0.99, "{choice:?}");
+        // One condition that another load has slowed down is the one that is predicted wrongly.
+        let mut disturbed = points(0.0, 1.0);
+        disturbed[3].sojourn *= 1.5;
+        let errors = held_out_errors(QueueModel::FirstInFirstOut, &disturbed);
+        let worst = errors.iter().max_by(|one, other| one.1.total_cmp(&other.1)).unwrap();
+        assert_eq!((errors.len(), worst.0), (8, disturbed[3]), "{errors:?}");
+        assert!((25.0..40.0).contains(&worst.1), "{errors:?}");
         // Of two rates nothing is said.
         let few: Vec<LoadPoint> = points(40e-6, 1.0).into_iter().skip(2).take(5).collect();
         assert_eq!(choose_model(&few).unwrap().setup, None);

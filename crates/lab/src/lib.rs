@@ -45,6 +45,6 @@ pub use loaded::{FlentRoundTrips, LoadedRoundTrips, round_trips_under_load};
 pub use plan::{LabPlan, fit, plan};
 pub use processor::machine;
 pub use promise::{BalanceKeys, FlowPromise, UnusableModel, promise};
-pub use result::{ConditionResult, LabRun, LeftOut, ObserverCost, RelayModel};
+pub use result::{ConditionResult, HeldOutError, LabRun, LeftOut, ObserverCost, RelayModel};
 pub use round_trips::{RoundTripMedians, round_trips_beside_irtt};
 pub use run::{LabError, LabProgress, RunListener, run, run_heard};

@@ -133,6 +133,14 @@ pub struct ConditionResult {
     pub cdf: Option<EmpiricalCdf>,
     /// Tail of the node delay.
     pub tail: Option<TailFit>,
+    /// Payload that arrived between the first probe and the last of a repetition, in megabits a second.
+    #[serde(default)]
+    pub throughput_mbps: Option<f64>,
+    /// Of every so many probes one with its stamps: the second in which the schedule wanted it sent,
+    /// and, in microseconds after that, the sender's call, the node's ingress, the end of the relay's
+    /// receive call, its send call, the node's egress, and the receiver's socket. At most 64.
+    #[serde(default)]
+    pub stamps: Vec<[Option<f64>; 7]>,
     /// Second, node delay and whether it is a spike, of the probes in order; thinned to at most 600,
     /// of which no spike is left out. Only at the centre.
     pub series: Vec<(f64, f64, bool)>,
@@ -176,6 +184,9 @@ pub struct RelayModel {
     pub robust: Option<LinearFit>,
     /// The queue model that predicts left-out conditions better; its service times are in seconds.
     pub queue: Option<ModelChoice>,
+    /// Its error at each condition, left out of the fit.
+    #[serde(default)]
+    pub held_out: Vec<HeldOutError>,
     /// Squared coefficient of variation of service times.
     pub service_variation: f64,
     /// Error of the 0.99 quantile of a tail fitted to every other repetition against that of the rest,
@@ -183,6 +194,17 @@ pub struct RelayModel {
     pub p99_error_pct: Option<f64>,
     /// Quantile 0.95 over the mean of the node delay at the centre.
     pub p95_over_mean: Option<f64>,
+}
+
+/// How far a model is from a condition that was left out of its fit.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+pub struct HeldOutError {
+    /// Octets of payload.
+    pub octets: f64,
+    /// Packets a second.
+    pub rate: f64,
+    /// The predicted mean is off the measured one by so many percent.
+    pub error_pct: f64,
 }
 
 impl LabRun {

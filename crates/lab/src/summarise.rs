@@ -2,10 +2,10 @@
 
 use crate::analysis::{
     DelaySummary, EmpiricalCdf, HAMPEL_SIGMA, LoadPoint, bootstrap_fit, choose_model,
-    coefficient_of_variation, fit_tail, hampel_spikes, jitter, least_squares, mean,
+    coefficient_of_variation, fit_tail, hampel_spikes, held_out_errors, jitter, least_squares, mean,
     median_interval, periodicity, quantile, real, sorted, theil_sen,
 };
-use crate::result::{ConditionResult, RelayModel};
+use crate::result::{ConditionResult, HeldOutError, RelayModel};
 use gatewright_config::{Arrivals, Centre, Experiment, RelayKind};
 use gatewright_sim::Random;
 
@@ -36,6 +36,8 @@ const RESAMPLES: usize = 400;
 /// Probes from which a 0.99 quantile is judged: ten are above it. With a hundred it is the largest of
 /// them, which another hundred do not repeat.
 const P99_PROBES_MIN: usize = 1000;
+/// Probes of a condition whose stamps are shown, at the most.
+const STAMPS_MAX: usize = 64;
 /// Points of a time series at the most, beside its spikes.
 const SERIES_MAX: usize = 500;
 
@@ -64,6 +66,14 @@ impl Repetition {
 
     pub(crate) fn median(&self) -> Option<f64> {
         quantile(&sorted(&self.nodes()), 0.5)
+    }
+
+    /// Payload that arrived between the first probe and the last, in megabits a second.
+    fn throughput_mbps(&self, octets: u16) -> Option<f64> {
+        let arrived: Vec<u64> = self.probes.iter().filter_map(|probe| probe.arrived).collect();
+        let micros = between(arrived.iter().min().copied(), arrived.iter().max().copied())?;
+        let bits = f64::from(octets) * 8.0 * real(arrived.len().checked_sub(1)?);
+        (micros > 0.0).then(|| bits / micros)
     }
 
     /// The median end-to-end delay.
@@ -128,8 +138,31 @@ pub(crate) fn condition_result(
         period: periodicity(&times, span),
         cdf: EmpiricalCdf::of(&nodes),
         tail: fit_tail(&nodes),
+        throughput_mbps: mean(
+            &repetitions
+                .iter()
+                .filter_map(|it| it.throughput_mbps(condition.octets))
+                .collect::<Vec<_>>(),
+        ),
+        stamps: stamps(repetitions),
         series: if is_centre { thinned(series) } else { Vec::new() },
     }
+}
+
+/// A sample of the probes with all their stamps, evenly over the repetitions.
+fn stamps(repetitions: &[Repetition]) -> Vec<[Option<f64>; 7]> {
+    let first = repetitions.iter().flat_map(|it| &it.probes).find_map(|probe| probe.due);
+    let all: Vec<&ProbeTimes> = repetitions.iter().flat_map(|it| &it.probes).collect();
+    let each = all.len().div_ceil(STAMPS_MAX).max(1);
+    let round = |value: f64| (value * 1000.0).round() / 1000.0;
+    let sample = |it: &&ProbeTimes| {
+        let second = between(first, it.due).map(|micros| round(micros / 1e6));
+        let [sent, ingress, taken, given, egress, arrived] =
+            [it.sent, it.ingress, it.taken, it.given, it.egress, it.arrived]
+                .map(|time| between(it.due, time).map(round));
+        [second, sent, ingress, taken, given, egress, arrived]
+    };
+    all.iter().step_by(each).map(sample).collect()
 }
 
 /// The values whose indices are not among the ascending `spikes`.
@@ -203,12 +236,19 @@ pub(crate) fn relay_model(
             })
         })
         .collect();
+    let queue = choose_model(&loads);
+    let held_out = queue.map_or_else(Vec::new, |it| held_out_errors(it.chosen, &loads));
+    let held_out = held_out.into_iter().map(|(point, error_pct)| {
+        let LoadPoint { octets, rate, .. } = point;
+        HeldOutError { octets, rate, error_pct }
+    });
     RelayModel {
         relay,
         service,
         intervals: bootstrap_fit(&points, 0.95, RESAMPLES, &mut random),
         robust: theil_sen(&points, &mut random),
-        queue: choose_model(&loads),
+        queue,
+        held_out: held_out.collect(),
         service_variation,
         p99_error_pct: p99_error(measured, centre),
         p95_over_mean: at_centre.and_then(|it| it.node).map(|it| it.p95 / it.mean),
@@ -231,4 +271,29 @@ fn p99_error(measured: &[(Centre, Vec<Repetition>)], centre: Centre) -> Option<f
     let fitted = fit_tail(&fitted_to)?;
     let held_out = quantile(&sorted(&held_out), 0.99)?;
     (held_out > 0.0).then(|| 100.0 * (fitted.quantile(0.99) / held_out - 1.0).abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A hundred probes of 1,000 octets, one each millisecond: 8 Mbit/s by hand.
+    #[test]
+    fn stamps_are_a_sample_and_throughput_is_what_arrived() {
+        let probe = |at: u64| ProbeTimes {
+            due: Some(1_000_000 * at),
+            sent: Some(1_000_000 * at + 2_500),
+            egress: (at != 2).then_some(1_000_000 * at + 9_000),
+            arrived: Some(1_000_000 * at + 10_000),
+            ..ProbeTimes::default()
+        };
+        let probes: Vec<ProbeTimes> = (1..=100).map(probe).collect();
+        let repetition = Repetition { probes, ..Repetition::default() };
+        assert_eq!(repetition.throughput_mbps(1000), Some(8.0));
+        let sample = stamps(&[repetition.clone(), repetition]);
+        assert_eq!(sample.len(), 50, "every fourth of two hundred");
+        assert_eq!(sample[0][..2], [Some(0.0), Some(2.5)]);
+        assert_eq!(sample[1], [Some(0.004), Some(2.5), None, None, None, Some(9.0), Some(10.0)]);
+        assert_eq!(Repetition::default().throughput_mbps(1000), None);
+    }
 }

@@ -61,6 +61,7 @@ fn model() -> RelayModel {
         intervals: None,
         robust: None,
         queue: Some(queue),
+        held_out: Vec::new(),
         service_variation: 1.0,
         p99_error_pct: None,
         p95_over_mean: Some(1.0),

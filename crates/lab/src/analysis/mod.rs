@@ -12,7 +12,7 @@ mod tail;
 
 pub use difference::{DelayDifference, Verdict, difference};
 pub use gatewright_delay::{
-    LinearFit, LoadPoint, ModelChoice, QueueModel, choose_model, least_squares,
+    LinearFit, LoadPoint, ModelChoice, QueueModel, choose_model, held_out_errors, least_squares,
 };
 pub use hampel::{HAMPEL_SIGMA, hampel_spikes};
 pub use linear::{ConfidenceInterval, FitIntervals, bootstrap_fit, theil_sen};

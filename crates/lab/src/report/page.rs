@@ -216,7 +216,8 @@ fn models(page: &mut String, run: &LabRun) {
         "</tbody></table></div><p class=\"soft\">S(b) = a + c·b by least squares, with bootstrap \
          intervals of 95 %. The queue model is the one that predicts the mean of each condition, left \
          out of the fit in its turn, with the smaller error; spikes are not part of these means. Where \
-         the node is hardly loaded, both models say the same. A set-up time D is what packets take \
+         the node is hardly loaded, both models say the same. Beside the error is the condition of which the \
+         model is farthest off. A set-up time D is what packets take \
          longer after a pause g, as D·(1 − exp(−g/τ)); it is part of a model that predicts better with \
          it. The p99 error is that of a generalised Pareto tail fitted to every other repetition, \
          against the rest, where each half has a thousand probes.</p>",
@@ -242,10 +243,21 @@ fn push_model(page: &mut String, model: &RelayModel) {
         service.map_or("–".to_owned(), |it| format!("{:.3}", it.r_squared)),
         micros(model.robust.map(|it| it.slope * 1000.0)),
         model.queue.map_or_else(|| "–".to_owned(), queue),
-        percent(model.queue.map(|it| it.error_pct)),
+        percent(model.queue.map(|it| it.error_pct)) + &worst(model),
         percent(model.queue.map(|it| it.loser_error_pct)),
         percent(model.p99_error_pct)
     );
+}
+
+/// The condition of which the model is farthest off.
+fn worst(model: &RelayModel) -> String {
+    let worst = model.held_out.iter().max_by(|one, other| one.error_pct.total_cmp(&other.error_pct));
+    worst.map_or_else(String::new, |it| {
+        format!(
+            " <span class=\"soft\">{:.1} % at {} octets, {}/s</span>",
+            it.error_pct, it.octets, it.rate
+        )
+    })
 }
 
 /// A queue model in words.

@@ -1,5 +1,5 @@
 //! `cargo xtask interop`: tests that want another kernel than this machine's, in virtual machines
-//! with Debian's.
+//! with Debian's; and those that want a peer from the registry of crates, or a browser.
 //!
 //! A machine has no disk: a file system in memory is made of busybox, the test programs, what they
 //! start, and the modules that they need. Its first process runs the tests and tells their verdicts
@@ -7,7 +7,7 @@
 
 mod archive;
 
-use crate::{dashboard, packages::Package, root, setup, summary::Summary};
+use crate::{dashboard, packages::Package, root, setup, step::CommandStep, summary::Summary};
 use archive::Archive;
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader};
@@ -112,10 +112,28 @@ pub fn interop() -> bool {
         };
         passed & ran
     });
-    let passed = passed & dashboard::interop(&mut summary);
+    let passed = passed & stamp_peer(&mut summary) & dashboard::interop(&mut summary);
     summary.took(start.elapsed());
     println!("== summary\n{summary}");
     passed
+}
+
+/// The peer of STAMP from the registry of crates: built apart from the workspace, whose lock file it does
+/// not touch.
+const STAMP_PEER: (&str, &str) = ("stamp-suite", "1.0.0");
+
+/// Builds the peer of STAMP, and runs the tests that want it.
+fn stamp_peer(summary: &mut Summary) -> bool {
+    let (name, version) = STAMP_PEER;
+    let folder = target().join("interop").join(name);
+    let into = folder.display().to_string();
+    let install = ["install", name, "--version", version, "--locked", "--quiet", "--root", &into];
+    if !folder.join("bin").join(name).is_file() && !CommandStep::cargo(name, &install).run() {
+        summary.skip("STAMP beside stamp-suite", "it cannot be fetched or built");
+        return true;
+    }
+    let package = ["test", "--workspace", "--locked", "--test", "stamp", "stamp_suite"];
+    CommandStep::cargo("STAMP beside stamp-suite", &package).run()
 }
 
 /// Why there is no machine.

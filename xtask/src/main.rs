@@ -30,7 +30,8 @@ Verbs:
   manual                   write the manual's reference anew from the sources, and build the manual as
                            a book in target/manual, where mdBook is
   interop                  tests against two kernels of Debian, in virtual machines; installs
-                           qemu-system-x86; the page in a browser, where Node and Chromium are
+                           qemu-system-x86; STAMP beside stamp-suite, which it builds; the page and a
+                           report of the lab in a browser, where Node and Chromium are
   deb [--profile NAME | --program FILE] [--revision N]
                            build the command (profile release), or take it as it is built, and make
                            its package for Debian, in target/deb

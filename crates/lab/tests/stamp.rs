@@ -1,15 +1,23 @@
-//! STAMP beside another implementation: Scapy makes and reads the test packets of RFC 8762, as a
-//! sender in front of our reflector, and as a reflector behind our sender.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
+//! STAMP beside two other implementations, each as a sender in front of our reflector, and as a reflector
+//! behind our sender: Scapy makes and reads the test packets of RFC 8762; stamp-suite is a whole sender and
+//! reflector, with and without authentication, which `cargo xtask interop` builds.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may fail loudly"
+)]
 
-use gatewright_lab::stamp::{StampReflectorMode, StampSettings, measure, reflect};
-use gatewright_testbed::python_program;
+use gatewright_lab::stamp::{
+    StampKey, StampReflectorCounters, StampReflectorMode, StampSettings, measure, reflect,
+};
+use gatewright_testbed::{free_port, python_program, wait_until};
 use libtest_mimic::{Arguments, Trial};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -72,29 +80,126 @@ while True:
         own.sendto(back, sender)
 ";
 
-/// A test, with the Python that it runs.
+/// A test, with the peer that it runs.
 type Test = fn(&Path);
 
 fn main() {
-    let python = python();
-    let tests: [(&str, Test); 2] = [
+    let scapy: [(&str, Test); 2] = [
         ("scapy_reads_what_we_reflect", scapy_sends),
         ("we_read_what_scapy_reflects", scapy_reflects),
     ];
-    let trials = tests.map(|(name, test)| {
-        let found = python.clone();
-        let name = if found.is_some() {
-            name.to_owned()
-        } else {
-            format!("{name} (needs Python with Scapy)")
+    let suite: [(&str, Test); 2] = [
+        ("stamp_suite_measures_to_our_reflector", suite_sends),
+        ("we_measure_to_stamp_suite", suite_reflects),
+    ];
+    let mut trials = Vec::new();
+    for (tests, peer, needs) in [
+        (scapy, python(), "Python with Scapy"),
+        (suite, stamp_suite(), "the program stamp-suite, which `cargo xtask interop` builds"),
+    ] {
+        trials.extend(tests.map(|(name, test)| {
+            let found = peer.clone();
+            let name =
+                if found.is_some() { name.to_owned() } else { format!("{name} (needs {needs})") };
+            let run = move || {
+                test(&found.unwrap());
+                Ok(())
+            };
+            Trial::test(name, run).with_ignored_flag(peer.is_none())
+        }));
+    }
+    libtest_mimic::run(&Arguments::from_args(), trials).exit();
+}
+
+/// The program stamp-suite, where `cargo xtask interop` installs it.
+fn stamp_suite() -> Option<PathBuf> {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent()?;
+    Some(target.join("interop/stamp-suite/bin/stamp-suite")).filter(|program| program.exists())
+}
+
+/// A key of both, and its text.
+const KEY: &[u8; 32] = b"0123456789abcdef0123456789abcdef";
+const KEY_TEXT: &str = "3031323334353637383961626364656630313233343536373839616263646566";
+
+/// Both modes of a session: our key, and what the peer is told.
+fn modes() -> [(Option<StampKey>, &'static [&'static str]); 2] {
+    [(None, &[]), (Some(StampKey::new(KEY)), &["--auth-mode", "A", "--hmac-key", KEY_TEXT])]
+}
+
+/// A process that ends with its test.
+struct Peer(Child);
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _gone = self.0.kill();
+        let _gone = self.0.wait();
+    }
+}
+
+fn suite_sends(program: &Path) {
+    for (key, more) in modes() {
+        let (counters, said) = reflecting(key, |port| {
+            let mut command = Command::new(program);
+            command.args(["--remote-addr", "127.0.0.1", "--remote-port", &port.to_string()]);
+            command.args(["--count", "8", "--send-delay", "20", "--timeout", "3"]);
+            command.args(["--output-format", "json"]).args(more).output().unwrap()
+        });
+        let error = String::from_utf8_lossy(&said.stderr).into_owned();
+        let lines = String::from_utf8_lossy(&said.stdout).into_owned();
+        let mut reports = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let summary = reports.rfind(|it| it["type"] == "summary");
+        let summary = summary.unwrap_or_else(|| panic!("{more:?}: {lines}{error}"));
+        let counts = ["packets_sent", "packets_received", "packets_lost"].map(|it| &summary[it]);
+        assert_eq!(counts, [8, 8, 0].map(Value::from).each_ref(), "{more:?}: {summary} {error}");
+        assert!(summary["median_rtt_ms"].as_f64().unwrap() > 0.0, "{summary}");
+        let refused = (counters.malformed, counters.not_authentic, counters.reflections);
+        assert_eq!((counters.reflected, refused), (8, (0, 0, 0)), "{more:?}");
+    }
+}
+
+fn suite_reflects(program: &Path) {
+    for (key, more) in modes() {
+        let port = free_port();
+        let mut command = Command::new(program);
+        command.args(["--is-reflector", "--stateful-reflector", "--local-addr", "127.0.0.1"]);
+        command.args(["--local-port", &port.to_string()]).args(more);
+        let _peer = Peer(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+        // It has the port as soon as nobody else can bind it.
+        let is_there = || UdpSocket::bind(("127.0.0.1", port)).is_err();
+        assert!(wait_until(Duration::from_secs(20), is_there), "{more:?}: it does not listen");
+        let wait = Duration::from_secs(3);
+        let settings = StampSettings { count: 8, rate: 50, octets: 60, wait, key };
+        let report = measure(([127, 0, 0, 1], port).into(), &settings, &mut |_| {}).unwrap();
+        assert_eq!((report.sent, report.reflected, report.foreign), (8, 8, 0), "{report:?}");
+        let lost = (report.lost_there, report.lost_back);
+        assert_eq!((report.stateful, lost), (true, (Some(0), Some(0))), "{report:?}");
+        assert_eq!(report.ttl, Some(255), "as it arrived there: {report:?}");
+        // One clock, and a program between its two stamps.
+        let (offset, bound) = (report.offset_us.unwrap(), report.offset_error_us.unwrap());
+        assert!(offset.abs() <= bound + 2.0, "{report:?}");
+        assert!(report.inside.unwrap().p50 > 0.0, "{report:?}");
+    }
+}
+
+/// Reflects while `work` measures to the port that it gets.
+fn reflecting<T: Send>(
+    key: Option<StampKey>,
+    work: impl FnOnce(u16) -> T,
+) -> (StampReflectorCounters, T) {
+    let stop = AtomicBool::new(false);
+    let (tell, told) = channel();
+    std::thread::scope(|scope| {
+        let reflecting = || {
+            let mut ready = |at: SocketAddr| tell.send(at).unwrap();
+            let mut is_over = || stop.load(Ordering::Relaxed);
+            let mode = (StampReflectorMode::Stateful, key);
+            reflect(([127, 0, 0, 1], 0).into(), mode, &mut ready, &mut is_over).unwrap()
         };
-        let run = move || {
-            test(&found.unwrap());
-            Ok(())
-        };
-        Trial::test(name, run).with_ignored_flag(python.is_none())
-    });
-    libtest_mimic::run(&Arguments::from_args(), trials.into_iter().collect()).exit();
+        let reflector = scope.spawn(reflecting);
+        let done = work(told.recv().unwrap().port());
+        stop.store(true, Ordering::Relaxed);
+        (reflector.join().unwrap(), done)
+    })
 }
 
 /// A Python that has Scapy.
@@ -114,36 +219,24 @@ fn python() -> Option<PathBuf> {
 }
 
 fn scapy_sends(python: &Path) {
-    let stop = AtomicBool::new(false);
-    let (tell, told) = channel();
-    std::thread::scope(|scope| {
-        let work = || {
-            let mut ready = |at: SocketAddr| tell.send(at).unwrap();
-            let mut is_over = || stop.load(Ordering::Relaxed);
-            let mode = (StampReflectorMode::Stateful, None);
-            reflect(([127, 0, 0, 1], 0).into(), mode, &mut ready, &mut is_over).unwrap()
-        };
-        let reflector = scope.spawn(work);
-        let port = told.recv().unwrap().port().to_string();
-        let output = Command::new(python).args(["-c", SENDER, &port]).output().unwrap();
-        stop.store(true, Ordering::Relaxed);
-        let counters = reflector.join().unwrap();
-        let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{error}");
-        let read: Value = serde_json::from_slice(&output.stdout).unwrap();
-        for (at, it) in read.as_array().unwrap().iter().enumerate() {
-            assert_eq!((&it["seq"], &it["seq_sender"]), (&at.into(), &(at + 5).into()), "{it}");
-            assert_eq!((&it["ssid"], &it["ttl"]), (&77.into(), &255.into()), "{it}");
-            assert_eq!(it["error"], serde_json::json!([10, 3]));
-            for same in ["same_time", "same_length", "order"] {
-                assert_eq!(it[same], true, "{same}: {it}");
-            }
-        }
-        // U is the first bit, 0x80 (Scapy names the bits from the other end): cleared on padding, set on what is not understood.
-        let tlvs = serde_json::json!([[0, 1, "12345678"], [0x80, 9, "ab"]]);
-        assert_eq!(read[2]["tlvs"], tlvs, "{read}");
-        assert_eq!((counters.reflected, counters.malformed), (3, 0));
+    let (counters, output) = reflecting(None, |port| {
+        Command::new(python).args(["-c", SENDER, &port.to_string()]).output().unwrap()
     });
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{error}");
+    let read: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for (at, it) in read.as_array().unwrap().iter().enumerate() {
+        assert_eq!((&it["seq"], &it["seq_sender"]), (&at.into(), &(at + 5).into()), "{it}");
+        assert_eq!((&it["ssid"], &it["ttl"]), (&77.into(), &255.into()), "{it}");
+        assert_eq!(it["error"], serde_json::json!([10, 3]));
+        for same in ["same_time", "same_length", "order"] {
+            assert_eq!(it[same], true, "{same}: {it}");
+        }
+    }
+    // U is the first bit, 0x80 (Scapy names the bits from the other end): cleared on padding, set on what is not understood.
+    let tlvs = serde_json::json!([[0, 1, "12345678"], [0x80, 9, "ab"]]);
+    assert_eq!(read[2]["tlvs"], tlvs, "{read}");
+    assert_eq!((counters.reflected, counters.malformed), (3, 0));
 }
 
 fn scapy_reflects(python: &Path) {

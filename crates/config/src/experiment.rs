@@ -508,7 +508,11 @@ mod tests {
     fn what_the_processors_do_is_a_condition() {
         let text = SMALL.replace("load_pct = [50]", "awake = [false, true]\nbatch = [1, 4]");
         let experiment = parse_experiment(SourceId::default(), &text).unwrap();
-        assert_eq!(experiment.centre, Centre::plain(1000, 200), "else the system does what it likes");
+        assert_eq!(
+            experiment.centre,
+            Centre::plain(1000, 200),
+            "else the system does what it likes"
+        );
         let plain = experiment.centre;
         let (awake, batch) = (Centre { awake: true, ..plain }, Centre { batch: 4, ..plain });
         assert_eq!(experiment.conditions(), [Centre::plain(100, 200), plain, awake, batch]);

@@ -28,9 +28,7 @@ pub use factor::{FACTOR_MAX, FACTOR_SAMPLES_MIN, FactorChange, ServiceFactor};
 pub use linear::{LinearFit, least_squares};
 pub use live::{DelayReading, LiveModel, ServerCount};
 pub use node::{FlowKind, NodeLoad, NodeModel};
-pub use queue::{
-    LoadPoint, ModelChoice, QueueModel, SetupTime, choose_model, held_out_errors,
-};
+pub use queue::{LoadPoint, ModelChoice, QueueModel, SetupTime, choose_model, held_out_errors};
 pub use reachability::{LEFT_OUT_MAX, LEFT_OUT_MIN, Reachability, reachable_paths};
 
 /// The mean; `None` without values.

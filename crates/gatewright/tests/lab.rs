@@ -249,10 +249,11 @@ fn long_run(name: &str) -> (PathBuf, Child) {
     (folder, command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
 }
 
-/// Waits until the results so far are there.
+/// Waits until the results so far are there; the page takes its place last.
 fn until_kept(folder: &Path) -> PathBuf {
     let kept = folder.join("lab-long-unfinished.json");
-    assert!(wait_until(Duration::from_mins(2), || kept.exists()), "no results are kept");
+    let page = kept.with_extension("html");
+    assert!(wait_until(Duration::from_mins(2), || page.exists()), "no results are kept");
     kept
 }
 

@@ -192,8 +192,7 @@ struct Measured<'a>(Vec<&'a ConditionResult>);
 impl<'a> Measured<'a> {
     fn of(run: &'a LabRun, relay: RelayKind) -> Self {
         let centre = run.experiment.centre;
-        let is_of =
-            |it: &&ConditionResult| it.relay == relay && it.condition().is_like(&centre);
+        let is_of = |it: &&ConditionResult| it.relay == relay && it.condition().is_like(&centre);
         Self(run.conditions.iter().filter(is_of).collect())
     }
 

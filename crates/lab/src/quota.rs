@@ -176,7 +176,10 @@ mod tests {
         let quota = Quota::at(&place, 30).unwrap();
         quota.hold(4711).unwrap();
         let read = |name: &str| fs::read_to_string(quota.folder.join(name)).unwrap();
-        assert_eq!((read("cpu.max"), read("cgroup.type")), ("30000 100000".into(), "threaded".into()));
+        assert_eq!(
+            (read("cpu.max"), read("cgroup.type")),
+            ("30000 100000".into(), "threaded".into())
+        );
         assert_eq!(read("cgroup.threads"), "4711");
         assert_eq!(fs::read_to_string(parent.join("cgroup.subtree_control")).unwrap(), "+cpu");
         fs::write(quota.folder.join("cpu.stat"), "nr_periods 9\nnr_throttled 7\n").unwrap();

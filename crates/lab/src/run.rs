@@ -134,6 +134,7 @@ pub fn run_heard(
         left_out,
         warnings: Vec::new(),
         throttled: 0,
+        kept: 0,
         tags: 0,
         progress: LabProgress {
             done: 0,
@@ -191,10 +192,9 @@ fn summaries(
             it.relay.name(),
             it.octets,
             it.rate,
-            Some(in_words(it.condition())).filter(|it| !it.is_empty()).map_or_else(
-                String::new,
-                |beside| format!(", {beside}")
-            ),
+            Some(in_words(it.condition()))
+                .filter(|it| !it.is_empty())
+                .map_or_else(String::new, |beside| format!(", {beside}")),
             it.steal_pct
         ));
     }
@@ -216,6 +216,8 @@ struct Lab<'experiment> {
     warnings: Vec<String>,
     /// Tenths of a second that ended before a relay with a quota was done.
     throttled: u64,
+    /// Repetitions that were done when results were kept last.
+    kept: usize,
     /// Repetitions begun, which their tags tell apart.
     tags: u64,
     progress: LabProgress,
@@ -309,6 +311,9 @@ impl Lab<'_> {
         if listener.is_over() {
             return false;
         }
+        if std::mem::replace(&mut self.kept, self.progress.done) == self.progress.done {
+            return true;
+        }
         let why = self.unfinished("it was still going on, or was killed, after this was written");
         if let Err(why) = listener.unfinished(&self.result(Some(why))) {
             let done = self.progress.done;
@@ -352,8 +357,7 @@ impl Lab<'_> {
         self.progress.elapsed = self.facts.begin.elapsed();
         let (Centre { octets, rate, .. }, beside) = (it, in_words(it));
         let comma = if beside.is_empty() { "" } else { ", " };
-        self.progress.now =
-            format!("{}, {octets} octets, {rate}/s{comma}{beside}", kind.name());
+        self.progress.now = format!("{}, {octets} octets, {rate}/s{comma}{beside}", kind.name());
     }
 
     fn wants(&self, kind: RelayKind, condition: Centre, round: u32) -> bool {

@@ -2,8 +2,8 @@
 
 use crate::analysis::{
     DelaySummary, EmpiricalCdf, HAMPEL_SIGMA, LoadPoint, bootstrap_fit, choose_model,
-    coefficient_of_variation, fit_tail, hampel_spikes, held_out_errors, jitter, least_squares, mean,
-    median_interval, periodicity, quantile, real, sorted, theil_sen,
+    coefficient_of_variation, fit_tail, hampel_spikes, held_out_errors, jitter, least_squares,
+    mean, median_interval, periodicity, quantile, real, sorted, theil_sen,
 };
 use crate::result::{ConditionResult, HeldOutError, RelayModel};
 use gatewright_config::{Arrivals, Centre, Experiment, RelayKind};

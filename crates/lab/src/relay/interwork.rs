@@ -303,7 +303,10 @@ mod tests {
         let octets = answer(&request).unwrap();
         let read = Message::parse(&octets).unwrap();
         assert_eq!(octets[..5], [0x61, 0x41, 0x12, 0x34, 0x7a], "{octets:x?}");
-        assert_eq!((read.value(option::RQI), read.uint(option::RSC)), (Some(&b"ab"[..]), Some(2001)));
+        assert_eq!(
+            (read.value(option::RQI), read.uint(option::RSC)),
+            (Some(&b"ab"[..]), Some(2001))
+        );
         let mut unconfirmed = request;
         unconfirmed[0] = 0x51;
         assert_eq!(answer(&unconfirmed), None);

@@ -124,8 +124,7 @@ fn wait(job: &RelayJob) {
 pub(super) fn serve_socat(seat: &Seat, job: &RelayJob, ready: &Ready) -> Result<(), String> {
     let (local, to) = (seat.local, seat.to);
     let node = seat.node.as_ref().ok_or("it needs a namespace")?;
-    let listen =
-        format!("TCP4-LISTEN:{},bind={},reuseaddr,fork,nodelay", local.port(), local.ip());
+    let listen = format!("TCP4-LISTEN:{},bind={},reuseaddr,fork,nodelay", local.port(), local.ip());
     let connect = format!("TCP4:{}:{},nodelay", to.ip(), to.port());
     let command = node.command("socat").args([listen, connect]);
     let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -134,7 +133,8 @@ pub(super) fn serve_socat(seat: &Seat, job: &RelayJob, ready: &Ready) -> Result<
         // It waits for its first connection, whose process inherits this.
         pin_process(id, processor);
     }
-    if let (Some(id), Some(quota)) = (socat.id().and_then(|id| i32::try_from(id).ok()), &job.quota) {
+    if let (Some(id), Some(quota)) = (socat.id().and_then(|id| i32::try_from(id).ok()), &job.quota)
+    {
         quota.hold(id)?;
     }
     let start = Instant::now();

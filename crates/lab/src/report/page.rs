@@ -251,7 +251,8 @@ fn push_model(page: &mut String, model: &RelayModel) {
 
 /// The condition of which the model is farthest off.
 fn worst(model: &RelayModel) -> String {
-    let worst = model.held_out.iter().max_by(|one, other| one.error_pct.total_cmp(&other.error_pct));
+    let worst =
+        model.held_out.iter().max_by(|one, other| one.error_pct.total_cmp(&other.error_pct));
     worst.map_or_else(String::new, |it| {
         format!(
             " <span class=\"soft\">{:.1} % at {} octets, {}/s</span>",

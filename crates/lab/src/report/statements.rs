@@ -62,10 +62,7 @@ pub fn statements(run: &LabRun) -> Vec<PaperStatement> {
             "The higher the rate, the lower the mean delay; the cause is unknown.",
             falls_with_rate(run),
         ),
-        (
-            "The delay's variance falls at 1200 octets; the cause is unknown.",
-            steady_at_1200(run),
-        ),
+        ("The delay's variance falls at 1200 octets; the cause is unknown.", steady_at_1200(run)),
     ];
     let missing = || (Agreement::Unknown, "not measured in this run".to_owned());
     let statement = |(paper, ours): (&'static str, Option<(Agreement, String)>)| {
@@ -312,7 +309,8 @@ fn steady_at_1200(run: &LabRun) -> Finding {
     sizes.sort_by_key(|it| it.octets);
     let at = sizes.iter().position(|it| it.octets == OCTETS)?;
     let deviation = |at: usize| Some(sizes.get(at)?.node?.deviation);
-    let (before, here, after) = (deviation(at.checked_sub(1)?)?, deviation(at)?, deviation(at + 1)?);
+    let (before, here, after) =
+        (deviation(at.checked_sub(1)?)?, deviation(at)?, deviation(at + 1)?);
     Some(judged(
         here < 0.9 * before && here < 0.9 * after,
         format!(

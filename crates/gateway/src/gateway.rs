@@ -332,20 +332,21 @@ impl Gateway {
 
     /// The parts in the order in which they stage a description. Programs precede the handlers at
     /// their messages, and these the handlers at packets, as all take ids from one sequence. Links
-    /// precede the parts that use their sockets. Parts that fail quickly come early.
+    /// precede the parts that use their sockets. Parts that fail quickly come early. The mesh is last:
+    /// its node ends for the next one, so no part may refuse the description afterwards.
     pub(crate) fn stage_order(&self) -> Vec<&dyn Part> {
         let services = self.services.parts.iter().map(|part| &**part);
-        let own: [&dyn Part; 8] = [
+        let own: [&dyn Part; 7] = [
             &*self.programs,
             &self.messages,
             &self.handlers,
             &self.links,
             &self.udp_gateways,
             &self.tcp_proxies,
-            &self.mesh,
             &self.control,
         ];
-        services.chain(own).chain(self.log_part()).collect()
+        let mesh: &dyn Part = &self.mesh;
+        services.chain(own).chain(self.log_part()).chain([mesh]).collect()
     }
 
     /// The parts in the order of a description.

@@ -21,11 +21,12 @@ use std::process::{Command, Stdio};
 fn main() {
     let needs =
         Needs::new().namespaces().program("ping").program("dnsmasq").program("udhcpc").linux(6, 6);
-    let tests: [(&str, fn()); 6] = [
+    let tests: [(&str, fn()); 7] = [
         ("a_lease_crosses_four_hops", a_lease_crosses_four_hops),
         ("a_killed_relay_is_replaced", a_killed_relay_is_replaced),
         ("the_verbs_show_the_mesh", the_verbs_show_the_mesh),
         ("a_reload_keeps_the_addresses", a_reload_keeps_the_addresses),
+        ("a_refused_reload_leaves_the_node", a_refused_reload_leaves_the_node),
         ("doctor_lists_the_tunnels", doctor_lists_the_tunnels),
         ("members_change_at_run_time", members_change_at_run_time),
     ];
@@ -250,6 +251,72 @@ fn a_reload_keeps_the_addresses() {
     node.ip(&["address", "add", "10.99.0.1/24", "dev", "mesh0"]).unwrap();
     line.reaches("10.99.0.2");
     assert!(!status().contains("mesh: ended"), "{}", status());
+}
+
+/// A reload that is refused leaves the node with its paths, whoever refuses it, and with a link whose
+/// device is gone. What is refused when the node has ended already leaves the one that was before. One
+/// that has ended comes back by the next reload that can start it.
+fn a_refused_reload_leaves_the_node() {
+    const BOTH: &str = "links = [\"right\", \"more\"]";
+    let line = Line::addressed("mesh-refused", 2);
+    let (own, node) = (&line.daemons[0], &line.nodes[0]);
+    let add = || node.ip(&["link", "add", "more", "type", "veth", "peer", "name", "most"]).unwrap();
+    let reload = |text: &str| {
+        own.describe(&format!("[mesh]\n{text}\n"));
+        own.ask(&["reload"])
+    };
+    let refused = |text: &str, why: &str| {
+        let said = reload(text);
+        assert!(said.code == Some(1) && said.err.contains(why), "{text}: {}", said.err);
+    };
+    add();
+    reload(BOTH).text();
+    line.reaches("10.99.0.2");
+    // Another node would have other paths.
+    let paths = || own.ask(&["mesh", "--json"]).json()["destinations"].clone();
+    let before = paths();
+    assert!(before[0]["paths"][0]["path"].is_string(), "{before}");
+    let is_as_before = || {
+        assert_eq!(paths(), before);
+        assert!(ping(node, &["-c1", "-W1", "10.99.0.2"]));
+    };
+
+    let typo = "links = [\"right\", \"more\", \"typo\"]";
+    let elsewhere = "links = [\"right\"]\n[control]\nmetrics = \"192.0.2.9:9\"";
+    let tunnel = "links = [\"right\"]\n[mesh.tunnel.site]\nlocal = \"192.0.2.9:6087\"\n\
+                  remote = \"192.0.2.8:6087\"";
+    let interface = "interface = \"most\"\nlinks = [\"right\"]";
+    let all = [(typo, "typo"), (elsewhere, "metrics"), (tunnel, "site"), (interface, "most")];
+    for (text, why) in all {
+        refused(text, why);
+        is_as_before();
+    }
+    node.ip(&["link", "delete", "more"]).unwrap();
+    refused(typo, "more");
+    is_as_before();
+    let said = reload(BOTH).text();
+    assert!(said.contains("nothing is changed"), "{said}");
+    is_as_before();
+
+    // That an interface is no TAP is seen when it is to be one.
+    node.ip(&["link", "add", "busy", "type", "veth", "peer", "name", "idle"]).unwrap();
+    let busy = "links = [\"right\"]\n[mesh.tunnel.busy]\nlocal = \"127.0.0.1:6087\"\n\
+                remote = \"127.0.0.2:6087\"";
+    refused(busy, "busy");
+    line.reaches("10.99.0.2");
+    let links = own.ask(&["mesh", "--json"]).json()["links"].clone();
+    assert!(links[1]["link"] == "more" && links[1]["state"] == "absent", "{links}");
+
+    node.ip(&["link", "delete", "mesh0"]).unwrap();
+    let status = || own.ask(&["status"]).text();
+    assert!(wait_until(WITHIN, || status().contains("mesh: ended")), "{}", status());
+    refused(BOTH, "more");
+    assert!(status().contains("mesh: ended"), "{}", status());
+    add();
+    let said = reload(BOTH).text();
+    assert!(said.contains("started again"), "{said}");
+    line.address(0);
+    line.reaches("10.99.0.2");
 }
 
 /// A tunnel whose peer does not run yet, and then runs.

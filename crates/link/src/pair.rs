@@ -69,19 +69,12 @@ impl InterfacePair {
     /// `AlreadyExists` if an interface `name` is not such a pair, `AddrInUse` with the process that
     /// has it, `InvalidInput` for a name that is too long; else the system's error.
     pub fn make(name: &str, address: [u8; 6], mark: &str) -> io::Result<Self> {
-        let peer = format!("{name}p");
-        if peer.len() >= NAME_MAX {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the name is too long"));
-        }
+        let peer = peer_name(name)?;
         let netlink = RouteSocket::open(0)?;
-        let taken_over = match netlink.alias(name)? {
-            None => {
-                netlink.create(name, &peer, address)?;
-                false
-            }
-            Some(alias) if alias == mark => true,
-            Some(_) => return Err(io::ErrorKind::AlreadyExists.into()),
-        };
+        let taken_over = netlink.has_pair(name, mark)?;
+        if !taken_over {
+            netlink.create(name, &peer, address)?;
+        }
         let [index, peer_index] = [name, &peer].map(netlink_index);
         let (index, peer_index) = (index?, peer_index?);
         let claim = Claim::take(index)
@@ -97,6 +90,25 @@ impl InterfacePair {
         netlink.set(peer_index, UP | NO_ARP, None)?;
         netlink.set(index, UP, None)?;
         Ok(this)
+    }
+
+    /// Whether [`Self::make`] would find the name free, or a pair of the mark; changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`Self::make`], but that a pair may be another process's.
+    pub fn check(name: &str, mark: &str) -> io::Result<()> {
+        peer_name(name)?;
+        RouteSocket::open(0)?.has_pair(name, mark).map(drop)
+    }
+
+    /// Deletes a pair of the mark that somebody has left, if there is one and no process has it.
+    pub fn remove_left(name: &str, mark: &str) {
+        if RouteSocket::open(0).and_then(|netlink| netlink.has_pair(name, mark)).unwrap_or(false)
+            && let Ok(mut left) = Self::make(name, [0; 6], mark)
+        {
+            left.adopt();
+        }
     }
 
     /// Name of the interface that the host uses.
@@ -182,6 +194,15 @@ impl AsFd for InterfaceNotices {
     }
 }
 
+/// Name of the other end of a pair.
+fn peer_name(name: &str) -> io::Result<String> {
+    let peer = format!("{name}p");
+    if peer.len() >= NAME_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the name is too long"));
+    }
+    Ok(peer)
+}
+
 fn netlink_index(name: &str) -> io::Result<u32> {
     Ok(nix::net::if_::if_nametoindex(name)?)
 }
@@ -229,6 +250,15 @@ impl RouteSocket {
             }
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
             Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the interface is a pair of the mark; `AlreadyExists` if it is another interface.
+    fn has_pair(&self, name: &str, mark: &str) -> io::Result<bool> {
+        match self.alias(name)? {
+            None => Ok(false),
+            Some(alias) if alias == mark => Ok(true),
+            Some(_) => Err(io::ErrorKind::AlreadyExists.into()),
         }
     }
 

@@ -8,7 +8,7 @@ use crate::frames::{
 use crate::lateness::Lateness;
 use crate::port::Port;
 use crate::report;
-use crate::router::MeshSetup;
+use crate::router::{LinksAtStart, MeshSetup};
 use crate::state::{self, MeshState, Neighbours};
 use crate::tunnel::Tunnels;
 use gatewright_link::{
@@ -146,7 +146,7 @@ impl Driver {
     pub(crate) fn new(
         (pair, push, tunnels): (InterfacePair, AttachedProgram, Tunnels),
         (own, settings, forwarding): (Mac, MeshSettings, Forwarding),
-        setup: &MeshSetup,
+        (setup, at_start): (&MeshSetup, LinksAtStart),
         (wake, inbox): (Arc<EventFd>, Receiver<NodeQuestion>),
         (summary, has_ended): (Arc<Mutex<Summary>>, Arc<AtomicBool>),
         sink: EventSink,
@@ -185,7 +185,9 @@ impl Driver {
         };
         for port in &mut this.ports {
             port.look();
-            port.begin(&this.forwarding.switching)?;
+            if port.properties.is_some() || at_start == LinksAtStart::All {
+                port.begin(&this.forwarding.switching)?;
+            }
         }
         Ok(this)
     }

@@ -1,16 +1,23 @@
 //! The mesh of a description, as a part of its gateway.
 
-use crate::report::PART;
+use crate::report::{self, PART};
 use crate::router::{MeshRouter, MeshSetup};
 use crate::tunnel::MeshTunnel;
 use crate::{MeshEcho, MeshError, MeshState};
 use gatewright_config::{Config, Mesh, MeshProfile};
 use gatewright_mesh::{MeshKeys, MeshMembers, MeshNodeKey, MeshPublicKey, MeshTrust, Profile};
-use gatewright_part::{Change, EventSink, Part, PartStatus, Staged, Unable};
+use gatewright_part::{Change, EventSink, LogLevel, Part, PartStatus, Staged, Unable};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Why there is no node to ask.
+const NONE: &str = "this gateway has no [mesh]";
+const ENDED: &str = "the mesh has ended: `gatewright reload` starts it again";
+
+/// How a node starts.
+type StartNode = fn(&MeshSetup, u64, EventSink) -> Result<MeshRouter, MeshError>;
 
 /// Permissions of others than the owner of a file.
 const OTHERS: u32 = 0o077;
@@ -19,17 +26,19 @@ const OTHERS: u32 = 0o077;
 #[derive(Clone, Debug)]
 pub struct MeshPart {
     running: Arc<Mutex<Option<RunningNode>>>,
+    /// Whether the description has a node that could not start again.
+    is_lost: Arc<AtomicBool>,
     seed: u64,
     /// Starts of nodes: each begins with another seed, as an index must not be used twice.
     starts: Arc<AtomicU64>,
     sink: EventSink,
 }
 
-/// The node, and the keys that were in its files when it started.
+/// The node, and its setup with the keys that were in its files when it started.
 #[derive(Clone, Debug)]
 struct RunningNode {
     router: Arc<MeshRouter>,
-    trust: MeshTrust,
+    setup: MeshSetup,
 }
 
 impl MeshPart {
@@ -39,8 +48,11 @@ impl MeshPart {
     ///
     /// [`MeshError`] names what failed.
     pub fn start(config: &Config, seed: u64, sink: EventSink) -> Result<Self, MeshError> {
-        let this = Self { running: Arc::default(), seed, starts: Arc::default(), sink };
-        this.exchange(config.mesh.as_ref(), None)?;
+        let (running, is_lost, starts) = Default::default();
+        let this = Self { running, is_lost, seed, starts, sink };
+        if let Some(mesh) = &config.mesh {
+            this.exchange(Some(setup(mesh)?))?;
+        }
         Ok(this)
     }
 
@@ -83,16 +95,22 @@ impl MeshPart {
     /// The node; an answer takes seconds at the most, and a reload does not wait for it.
     fn router(&self) -> Result<Arc<MeshRouter>, String> {
         let running = self.lock();
-        running.as_ref().map(|node| Arc::clone(&node.router)).ok_or_else(no_node)
+        running.as_ref().map(|node| Arc::clone(&node.router)).ok_or_else(|| self.no_node())
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<RunningNode>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there was a node, and it has ended by itself.
+    fn no_node(&self) -> String {
+        let why = if self.is_lost.load(Ordering::Acquire) { ENDED } else { NONE };
+        why.to_owned()
+    }
+
+    /// Whether the node of the description has ended, by itself or as it could not start again.
     fn has_ended(&self) -> bool {
-        self.lock().as_ref().is_some_and(|node| node.router.has_ended())
+        self.is_lost.load(Ordering::Acquire)
+            || self.lock().as_ref().is_some_and(|node| node.router.has_ended())
     }
 
     /// Whether the files of keys say something else than when the node started.
@@ -100,32 +118,70 @@ impl MeshPart {
         let running = self.lock();
         let (Some(node), Some(mesh)) = (running.as_ref(), mesh) else { return false };
         // A file that cannot be read is told when the node is to start with it.
-        trust(mesh).map_or(true, |trust| trust != node.trust)
+        trust(mesh).map_or(true, |trust| trust != node.setup.trust)
     }
 
-    /// Ends the node, and starts another one, with keys or those in its files. It takes an interface of
-    /// the same name over if it has the same identity.
-    fn exchange(&self, mesh: Option<&Mesh>, keys: Option<MeshTrust>) -> Result<(), MeshError> {
-        let keys = |mesh| keys.map_or_else(|| trust(mesh), Ok);
-        let setup = mesh.map(|mesh| keys(mesh).map(|trust| setup(mesh, trust))).transpose()?;
+    /// Ends the node, and starts another one. It takes an interface of the same name over if it has the
+    /// same identity. What could refuse it has been checked before; if it is refused all the same, the
+    /// node that ran starts again.
+    fn exchange(&self, next: Option<MeshSetup>) -> Result<(), MeshError> {
         let mut running = self.lock();
-        if let Some(RunningNode { router, trust }) = running.take() {
-            match &setup {
-                Some(next)
-                    if next.interface == router.interface()
-                        && own_key(&next.trust) == own_key(&trust) =>
-                {
-                    router.hand_over();
-                }
-                _ => router.stop(),
-            }
+        let had_ended = self.is_lost.swap(false, Ordering::AcqRel);
+        let before = running.take();
+        let ran = before.as_ref().is_some_and(|node| !node.router.has_ended());
+        let before = before.map(|node| node.end(next.as_ref()));
+        let Some(next) = next else { return Ok(()) };
+        let Err(error) = self.start_node(&mut running, next, MeshRouter::start) else {
+            return Ok(());
+        };
+        match before {
+            Some(before) if ran => self.return_to(&mut running, before),
+            ended => self.is_lost.store(had_ended || ended.is_some(), Ordering::Release),
         }
-        if let Some(setup) = setup {
-            let seed = self.seed.wrapping_add(self.starts.fetch_add(1, Ordering::Relaxed));
-            let router = Arc::new(MeshRouter::start(&setup, seed, self.sink.clone())?);
-            *running = Some(RunningNode { router, trust: setup.trust });
-        }
+        Err(error)
+    }
+
+    fn start_node(
+        &self,
+        running: &mut Option<RunningNode>,
+        setup: MeshSetup,
+        start: StartNode,
+    ) -> Result<(), MeshError> {
+        // Each node begins with another seed.
+        let seed = self.seed.wrapping_add(self.starts.fetch_add(1, Ordering::Relaxed));
+        let router = Arc::new(start(&setup, seed, self.sink.clone())?);
+        *running = Some(RunningNode { router, setup });
         Ok(())
+    }
+
+    /// Starts the node again that ran a moment ago.
+    fn return_to(&self, running: &mut Option<RunningNode>, before: MeshSetup) {
+        let interface = before.interface.clone();
+        if let Err(error) = self.start_node(running, before, MeshRouter::start_again) {
+            self.is_lost.store(true, Ordering::Release);
+            MeshRouter::remove_left(&interface);
+            let text = format!(
+                "the mesh ends, as its node cannot start again: {error}; `gatewright reload` starts it \
+                 when the cause is gone"
+            );
+            self.sink.log(report::about(LogLevel::Error, "mesh-ended", text));
+        }
+    }
+}
+
+impl RunningNode {
+    /// Ends the node, which leaves its interface for the `next` one, if that has its identity.
+    fn end(self, next: Option<&MeshSetup>) -> MeshSetup {
+        let Self { router, setup } = self;
+        let is_followed = next.is_some_and(|next| {
+            next.interface == setup.interface && own_key(&next.trust) == own_key(&setup.trust)
+        });
+        if is_followed {
+            router.hand_over();
+        } else {
+            router.stop();
+        }
+        setup
     }
 }
 
@@ -147,31 +203,32 @@ impl Part for MeshPart {
 
     fn stage(&self, old: &Config, new: &Config) -> Result<Box<dyn Staged>, Unable> {
         let has_other_keys = self.has_other_keys(new.mesh.as_ref());
-        if old.mesh == new.mesh && !self.has_ended() && !has_other_keys {
+        let has_ended = new.mesh.is_some() && self.has_ended();
+        if old.mesh == new.mesh && !has_ended && !has_other_keys {
             return Ok(Box::new(gatewright_part::Unchanged));
         }
-        let keys = self.lock().as_ref().map(|node| node.trust.clone());
-        if let Err(error) = self.exchange(new.mesh.as_ref(), None) {
-            let runs = self.lock().is_some();
-            if !runs {
-                // It ran a moment ago, with the keys that it had.
-                let _free = self.exchange(old.mesh.as_ref(), keys);
-            }
-            return Err(error.to_string().into());
+        let unable = |error: MeshError| Unable::from(error.to_string());
+        let next = new.mesh.as_ref().map(setup).transpose().map_err(unable)?;
+        let before = self.lock().as_ref().map(|node| node.setup.clone());
+        if let Some(next) = &next {
+            MeshRouter::check(next, before.as_ref()).map_err(unable)?;
         }
-        Ok(Box::new(StagedMesh { part: self.clone(), before: old.mesh.clone(), keys }))
+        self.exchange(next).map_err(unable)?;
+        Ok(Box::new(StagedMesh { part: self.clone(), before }))
     }
 
     fn tell(&self) -> PartStatus {
         // A stage in progress holds the lock; nobody waits for it here.
         let Ok(running) = self.running.try_lock() else { return PartStatus::default() };
-        let Some(RunningNode { router, .. }) = running.as_ref() else {
-            return PartStatus::default();
+        let is_lost = self.is_lost.load(Ordering::Acquire);
+        let router = match running.as_ref() {
+            Some(RunningNode { router, .. }) if !router.has_ended() => router,
+            None if !is_lost => return PartStatus::default(),
+            _ => {
+                let words = vec![("ended", "`gatewright reload` starts it again".to_owned())];
+                return PartStatus { words, ..PartStatus::default() };
+            }
         };
-        if router.has_ended() {
-            let words = vec![("ended", "`gatewright reload` starts it again".to_owned())];
-            return PartStatus { words, ..PartStatus::default() };
-        }
         let summary = router.summary();
         PartStatus {
             words: summary.words,
@@ -191,8 +248,7 @@ impl Part for MeshPart {
 
 struct StagedMesh {
     part: MeshPart,
-    before: Option<Mesh>,
-    keys: Option<MeshTrust>,
+    before: Option<MeshSetup>,
 }
 
 impl Staged for StagedMesh {
@@ -201,8 +257,13 @@ impl Staged for StagedMesh {
     }
 
     fn undo(self: Box<Self>) {
-        // It ran a moment ago.
-        let _free = self.part.exchange(self.before.as_ref(), self.keys.clone());
+        let mut running = self.part.lock();
+        if let Some(node) = running.take() {
+            node.end(self.before.as_ref());
+        }
+        if let Some(before) = self.before {
+            self.part.return_to(&mut running, before);
+        }
     }
 }
 
@@ -214,12 +275,9 @@ fn own_key(trust: &MeshTrust) -> Option<MeshPublicKey> {
     }
 }
 
-fn no_node() -> String {
-    "this gateway has no [mesh]".to_owned()
-}
-
-fn setup(mesh: &Mesh, trust: MeshTrust) -> MeshSetup {
-    MeshSetup {
+/// The setup of a node, with the keys that are in its files now.
+fn setup(mesh: &Mesh) -> Result<MeshSetup, MeshError> {
+    Ok(MeshSetup {
         interface: mesh.interface.clone(),
         links: mesh.links.iter().map(|link| link.value.clone()).collect(),
         tunnels: mesh.tunnels.iter().map(tunnel).collect(),
@@ -227,8 +285,8 @@ fn setup(mesh: &Mesh, trust: MeshTrust) -> MeshSetup {
             MeshProfile::Classic => Profile::Classic,
             MeshProfile::Default => Profile::Default,
         },
-        trust,
-    }
+        trust: trust(mesh)?,
+    })
 }
 
 fn tunnel(tunnel: &gatewright_config::MeshTunnel) -> MeshTunnel {

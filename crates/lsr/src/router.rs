@@ -92,6 +92,15 @@ pub enum MeshError {
     Thread(io::Error),
 }
 
+/// Which links a node needs at its start.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum LinksAtStart {
+    /// All of its description: one that is absent may be a wrong name.
+    All,
+    /// Those that are present.
+    Present,
+}
+
 /// A running node of the mesh; dropping it ends the node and removes its interface.
 #[derive(Debug)]
 pub struct MeshRouter {
@@ -111,16 +120,25 @@ impl MeshRouter {
     /// [`MeshError`] names what failed; then nothing is left, but for an interface that an earlier node
     /// had left.
     pub fn start(setup: &MeshSetup, seed: u64, sink: EventSink) -> Result<Self, MeshError> {
-        let count = setup.links.len() + setup.tunnels.len();
-        if u32::try_from(count).map_or(true, |count| count > PORTS_MAX) {
-            return Err(MeshError::TooManyLinks(count));
-        }
-        let mut first: Option<Mac> = None;
-        for link in &setup.links {
-            let found = InterfaceProperties::of(link);
-            let found = found.map_err(|source| MeshError::Link { link: link.clone(), source })?;
-            first.get_or_insert(found.mac);
-        }
+        Self::begin(setup, LinksAtStart::All, (seed, sink))
+    }
+
+    /// As [`Self::start`], for a node that ran a moment ago: a link whose device is absent is joined
+    /// when it comes, as while the node ran.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`Self::start`].
+    pub fn start_again(setup: &MeshSetup, seed: u64, sink: EventSink) -> Result<Self, MeshError> {
+        Self::begin(setup, LinksAtStart::Present, (seed, sink))
+    }
+
+    fn begin(
+        setup: &MeshSetup,
+        links: LinksAtStart,
+        (seed, sink): (u64, EventSink),
+    ) -> Result<Self, MeshError> {
+        let first = first_link(setup, links)?;
         let own = own_address(&setup.interface, &sign(first, &setup.tunnels), &setup.trust);
         let (pair, mac, peer) = interface(&setup.interface, own)?;
         // An identity that follows from a key is no other one.
@@ -157,7 +175,7 @@ impl MeshRouter {
         let driver = Driver::new(
             (pair, push, tunnels),
             (mac, settings, forwarding),
-            setup,
+            (setup, links),
             (Arc::clone(&wake), inbox),
             (Arc::clone(&summary), Arc::clone(&has_ended)),
             sink,
@@ -167,6 +185,30 @@ impl MeshRouter {
         let thread = thread.spawn(move || driver.run()).map_err(MeshError::Thread)?;
         let (interface, thread) = (setup.interface.clone(), Mutex::new(Some(thread)));
         Ok(Self { interface, commands, wake, thread, summary, has_ended })
+    }
+
+    /// Checks what a start would refuse, as far as it is seen without a change: so the node `running`
+    /// goes on if it is refused. What that node has is free for the next one.
+    ///
+    /// # Errors
+    ///
+    /// That of a start.
+    pub fn check(setup: &MeshSetup, running: Option<&MeshSetup>) -> Result<(), MeshError> {
+        first_link(setup, LinksAtStart::All)?;
+        let interface = &setup.interface;
+        let checked = InterfacePair::check(interface, MARK);
+        checked.map_err(|error| refused_interface(interface, &error))?;
+        let running = running.map_or(&[][..], |running| &running.tunnels);
+        for tunnel in &setup.tunnels {
+            let refused = |source| MeshError::Tunnel { tunnel: tunnel.interface.clone(), source };
+            tunnel.check(running).map_err(refused)?;
+        }
+        Ok(())
+    }
+
+    /// Deletes the interface that a node has handed over, where none could take it.
+    pub fn remove_left(interface: &str) {
+        InterfacePair::remove_left(interface, MARK);
     }
 
     /// The state of the node.
@@ -272,22 +314,39 @@ fn answer<T>(told: &Receiver<T>) -> Result<T, String> {
     told.recv_timeout(ANSWER_WITHIN).map_err(|_| "the mesh's thread has ended".to_owned())
 }
 
+/// The link-layer address of the first link that is there.
+fn first_link(setup: &MeshSetup, links: LinksAtStart) -> Result<Option<Mac>, MeshError> {
+    let count = setup.links.len() + setup.tunnels.len();
+    if u32::try_from(count).map_or(true, |count| count > PORTS_MAX) {
+        return Err(MeshError::TooManyLinks(count));
+    }
+    let mut first: Option<Mac> = None;
+    for link in &setup.links {
+        match InterfaceProperties::of(link) {
+            Ok(found) => first = first.or(Some(found.mac)),
+            Err(_) if links == LinksAtStart::Present => {}
+            Err(source) => return Err(MeshError::Link { link: link.clone(), source }),
+        }
+    }
+    Ok(first)
+}
+
+fn refused_interface(name: &str, error: &io::Error) -> MeshError {
+    let why = match error.kind() {
+        io::ErrorKind::AlreadyExists => {
+            "there is an interface of this name that no mesh has made: choose another name".into()
+        }
+        io::ErrorKind::AddrInUse => format!("the mesh of {error} has it"),
+        _ => error.to_string(),
+    };
+    MeshError::Interface { interface: name.to_owned(), why }
+}
+
 /// The mesh interface with its own address and its peer's.
 fn interface(name: &str, own: Mac) -> Result<(InterfacePair, Mac, Mac), MeshError> {
-    let refused = |why: String| MeshError::Interface { interface: name.to_owned(), why };
-    let made = InterfacePair::make(name, own, MARK);
-    let pair = made.map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => refused(
-            "there is an interface of this name that no mesh has made: choose another name".into(),
-        ),
-        io::ErrorKind::AddrInUse => refused(format!("the mesh of {error} has it")),
-        _ => refused(error.to_string()),
-    })?;
-    let address = |name: &str| {
-        InterfaceProperties::of(name)
-            .map(|found| found.mac)
-            .map_err(|error| refused(error.to_string()))
-    };
+    let refused = |error: io::Error| refused_interface(name, &error);
+    let pair = InterfacePair::make(name, own, MARK).map_err(refused)?;
+    let address = |name: &str| InterfaceProperties::of(name).map(|it| it.mac).map_err(refused);
     let (own, peer) = (address(pair.name())?, address(pair.peer())?);
     Ok((pair, own, peer))
 }

@@ -35,6 +35,34 @@ pub struct MeshTunnel {
     pub remote: SocketAddr,
 }
 
+impl MeshTunnel {
+    /// Checks what the start of the tunnel would refuse, as far as it is seen without a change; what
+    /// `running` tunnels have will be free.
+    pub(crate) fn check(&self, running: &[Self]) -> io::Result<()> {
+        if running.iter().any(|other| other.local == self.local) {
+            return self.check_families();
+        }
+        self.socket().map(drop)
+    }
+
+    /// Its socket, at its own address.
+    fn socket(&self) -> io::Result<UdpSocket> {
+        self.check_families()?;
+        let socket = UdpSocket::bind(self.local)?;
+        socket.set_nonblocking(true)?;
+        disregard_path_mtu(&socket)?;
+        Ok(socket)
+    }
+
+    fn check_families(&self) -> io::Result<()> {
+        if self.local.is_ipv4() == self.remote.is_ipv4() {
+            return Ok(());
+        }
+        let why = "local and remote are addresses of different families";
+        Err(io::Error::new(io::ErrorKind::InvalidInput, why))
+    }
+}
+
 /// What a tunnel has dropped.
 #[derive(Debug, Default)]
 pub(crate) struct TunnelCounters {
@@ -107,13 +135,7 @@ impl Tunnels {
 
     /// Makes the interface of a tunnel, and carries its frames.
     pub(crate) fn add(&mut self, tunnel: &MeshTunnel) -> io::Result<()> {
-        if tunnel.local.is_ipv4() != tunnel.remote.is_ipv4() {
-            let why = "local and remote are addresses of different families";
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-        }
-        let socket = UdpSocket::bind(tunnel.local)?;
-        socket.set_nonblocking(true)?;
-        disregard_path_mtu(&socket)?;
+        let socket = tunnel.socket()?;
         let (began, heard) = (Instant::now(), Arc::<HeardAt>::default());
         let carrier = Carrier {
             began,

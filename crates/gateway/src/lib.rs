@@ -55,7 +55,7 @@ pub use events::{EventLog, LogOptions};
 pub use gateway::{
     DataPlaneProgram, Gateway, ProgramExec, Say, StartError, StartOptions, credentials_folder,
 };
-pub use gatewright_part::{Change, LogEvent, LogLevel, Part};
+pub use gatewright_part::{Change, ENDED, LogEvent, LogLevel, Part};
 /// The setup that embedders write in code.
 pub use gatewright_planes::{LinkSetup, Planes, PlanesError, Setup};
 pub use last_good::DescriptionCause;

@@ -14,19 +14,21 @@ mod trials;
 use gatewright_testbed::{Namespace, Needs, Veth, wait_until};
 use running::{Daemon, WITHIN, ping};
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 fn main() {
     let needs =
         Needs::new().namespaces().program("ping").program("dnsmasq").program("udhcpc").linux(6, 6);
-    let tests: [(&str, fn()); 7] = [
+    let tests: [(&str, fn()); 8] = [
         ("a_lease_crosses_four_hops", a_lease_crosses_four_hops),
         ("a_killed_relay_is_replaced", a_killed_relay_is_replaced),
         ("the_verbs_show_the_mesh", the_verbs_show_the_mesh),
         ("a_reload_keeps_the_addresses", a_reload_keeps_the_addresses),
         ("a_refused_reload_leaves_the_node", a_refused_reload_leaves_the_node),
+        ("a_gateway_is_ready_while_its_mesh_runs", a_gateway_is_ready_while_its_mesh_runs),
         ("doctor_lists_the_tunnels", doctor_lists_the_tunnels),
         ("members_change_at_run_time", members_change_at_run_time),
     ];
@@ -317,6 +319,36 @@ fn a_refused_reload_leaves_the_node() {
     assert!(said.contains("started again"), "{said}");
     line.address(0);
     line.reaches("10.99.0.2");
+}
+
+/// Readiness says when the mesh has ended, and when it runs again.
+fn a_gateway_is_ready_while_its_mesh_runs() {
+    let node = Namespace::new().unwrap();
+    node.ip(&["link", "add", "one", "type", "veth", "peer", "name", "two"]).unwrap();
+    let socket = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("mesh-ready-web");
+    let web = format!("[web]\nlisten = \"unix:{}\"\n", socket.display());
+    let text = format!("[mesh]\nlinks = [\"one\"]\n{web}");
+    let own = Daemon::start("mesh-ready", &node, &text);
+    let readiness = || {
+        let mut stream = UnixStream::connect(&socket).unwrap();
+        stream.set_read_timeout(Some(WITHIN)).unwrap();
+        let request = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        stream.write_all(request).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let state: serde_json::Value = serde_json::from_str(body).unwrap();
+        assert_eq!(head.starts_with("HTTP/1.1 200"), state["ready"] == true, "{answer}");
+        state
+    };
+    assert_eq!(readiness()["ready"], true);
+    node.ip(&["link", "delete", "mesh0"]).unwrap();
+    assert!(wait_until(WITHIN, || readiness()["ready"] == false), "{}", readiness());
+    let cause = &readiness()["causes"][0];
+    assert_eq!((&cause["part"], &cause["level"]), (&"mesh".into(), &"error".into()));
+    assert!(cause["text"].as_str().unwrap().contains("gatewright reload"), "{cause}");
+    own.ask(&["reload"]).text();
+    assert_eq!(readiness()["causes"], serde_json::json!([]));
 }
 
 /// A tunnel whose peer does not run yet, and then runs.

@@ -225,7 +225,10 @@ impl Part for MeshPart {
             Some(RunningNode { router, .. }) if !router.has_ended() => router,
             None if !is_lost => return PartStatus::default(),
             _ => {
-                let words = vec![("ended", "`gatewright reload` starts it again".to_owned())];
+                let words = vec![(
+                    gatewright_part::ENDED,
+                    "`gatewright reload` starts it again".to_owned(),
+                )];
                 return PartStatus { words, ..PartStatus::default() };
             }
         };

@@ -18,7 +18,9 @@ pub use change::{Change, Unable};
 pub use component::{ComponentError, ServiceParts};
 pub use event::{EventSink, LogEvent, Watched, When};
 pub use exchange::{Unchanged, exchange};
-pub use status::{AlarmStatus, HandledRequests, NamedStatus, PartHistogram, PartStatus, Sojourn};
+pub use status::{
+    AlarmStatus, ENDED, HandledRequests, NamedStatus, PartHistogram, PartStatus, Sojourn,
+};
 
 use gatewright_config::Config;
 pub use gatewright_config::LogLevel;

@@ -3,6 +3,9 @@
 use gatewright_histogram::Histogram;
 use serde::Serialize;
 
+/// The word of a part that should run and has ended: the gateway is not ready.
+pub const ENDED: &str = "ended";
+
 /// The report of a part. Names are words of lower-case letters with `_` between them.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct PartStatus {

@@ -1,7 +1,7 @@
 //! `/livez` and `/readyz`.
 
 use crate::session::TOKENS_UNREADABLE;
-use gatewright_gateway::{LogLevel, api::StatusAnswer};
+use gatewright_gateway::{ENDED, LogLevel, api::StatusAnswer};
 use serde::Serialize;
 
 /// The cause of a gateway whose own description is refused.
@@ -11,7 +11,7 @@ const OTHER_DESCRIPTION: &str =
 /// Whether a gateway is ready, and why not.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub(crate) struct Readiness {
-    /// Whether its workers run and each of its links is up.
+    /// Whether its workers run, each of its links is up, and no part has ended.
     pub(crate) ready: bool,
     /// Why it is not, as errors; and as warnings, which do not change that, raised alarms
     /// and tokens that cannot be read.
@@ -48,7 +48,14 @@ impl Readiness {
         });
         let other = status.fallback.iter();
         let other = other.map(|_| cause("gateway", LogLevel::Error, OTHER_DESCRIPTION.to_owned()));
-        let mut causes: Vec<_> = other.chain(down).collect();
+        let ended = status.parts.iter().flat_map(|part| {
+            let words = part.told.words.iter().filter(|(name, _)| *name == ENDED);
+            words.map(|(_, what)| {
+                let text = format!("{} has ended: {what}", part.name);
+                cause(part.name, LogLevel::Error, text)
+            })
+        });
+        let mut causes: Vec<_> = other.chain(down).chain(ended).collect();
         let ready = causes.is_empty();
         for part in &status.parts {
             let raised = part.told.alarms.iter().filter(|alarm| alarm.raised > 0);

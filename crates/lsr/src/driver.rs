@@ -1,5 +1,6 @@
 //! The thread of a node: gives the machine what arrives and the time, and does what it says.
 
+use crate::early::EarlyFrames;
 use crate::forwarding::{FIRST_PORT, Forwarding, Installed, PEER, TrafficReport, node_of};
 use crate::frames::{
     self, FramePayload, HEADER_LEN, IPV4, IPV6, LabelledFrame, Mac, destination, ether_type,
@@ -22,6 +23,7 @@ use gatewright_mesh::{
 };
 use gatewright_packet::{LinkAddress, LinkIndex};
 use gatewright_part::{EventSink, LogLevel};
+use gatewright_wire::mpls::Label;
 use gatewright_xdp::program::AttachedProgram;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -78,6 +80,10 @@ struct ThreadCounters {
     send_refused: u64,
     /// Labelled frames that ended here without being for the host.
     not_forwarded: u64,
+    /// Labelled frames that came before the entry of their label and went on with it.
+    early: u64,
+    /// Labelled frames dropped: the entry of their label did not come in time.
+    early_dropped: u64,
     /// Labelled frames that are no IP packets, delivered.
     carried: u64,
     /// Frames dropped: malformed.
@@ -133,6 +139,7 @@ pub(crate) struct Driver {
     echoes: BTreeMap<EchoToken, SyncSender<EchoOutcome>>,
     echo: u32,
     counters: ThreadCounters,
+    early: EarlyFrames,
     report_at: Duration,
     lateness: Lateness,
     ended: bool,
@@ -176,6 +183,7 @@ impl Driver {
             echoes: BTreeMap::new(),
             echo: 0,
             counters: ThreadCounters::default(),
+            early: EarlyFrames::default(),
             report_at: Duration::ZERO,
             lateness: Lateness::new(),
             ended: false,
@@ -235,7 +243,7 @@ impl Driver {
         ];
         let at_host = self.host.receive.iter();
         let at_ports = self.ports.iter().filter_map(|port| port.open.as_ref());
-        let at_ports = at_ports.flat_map(|open| [&open.control, &open.labelled]);
+        let at_ports = at_ports.flat_map(|open| [&open.control, &open.passed_up]);
         let sockets = at_host.chain(at_ports);
         fds.extend(sockets.map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN)));
         match ppoll(&mut fds, Some(TimeSpec::from_duration(patience)), None) {
@@ -284,23 +292,34 @@ impl Driver {
             else {
                 return;
             };
-            let Ok(Some(frame)) = open.labelled.receive(buffer) else { return };
-            if destination(frame) != Some(properties.mac) {
+            let Ok(Some(received)) = open.passed_up.receive(buffer) else { return };
+            let is_super = received.get(1).is_some_and(|cut| *cut != 0);
+            let Some(frame) = without_offloads(received) else {
+                let of = &mut self.counters;
+                *if is_super { &mut of.super_frames } else { &mut of.malformed_frames } += 1;
                 continue;
-            }
-            let len = u64::try_from(frame.len()).unwrap_or(0);
-            match LabelledFrame::parse(frame) {
-                Some(read) => self.labelled(link_index(link), &read, len),
-                None => self.counters.malformed_frames += 1,
+            };
+            if destination(frame) == Some(properties.mac) {
+                self.labelled(link_index(link), frame);
             }
         }
     }
 
     /// A labelled frame that the program has passed up.
-    fn labelled(&mut self, link: LinkIndex, frame: &LabelledFrame<'_>, octets: u64) {
+    fn labelled(&mut self, link: LinkIndex, received: &[u8]) {
+        let Some(frame) = LabelledFrame::parse(received) else {
+            self.counters.malformed_frames += 1;
+            return;
+        };
+        let octets = u64::try_from(received.len()).unwrap_or(0);
         let from = LinkAddress::ethernet(frame.from);
         let Some(label) = self.forwarding.labels.get(&frame.label) else {
-            self.input(MeshInput::UnknownLabel { link, from, label: frame.label });
+            if self.node.is_own_label(frame.label) {
+                let of = (link, frame.label);
+                self.counters.early_dropped += self.early.keep(self.now(), of, received);
+            } else {
+                self.input(MeshInput::UnknownLabel { link, from, label: frame.label });
+            }
             return;
         };
         match (label.action, frame.payload) {
@@ -317,7 +336,29 @@ impl Driver {
             (LabelAction::Swap(_), FramePayload::Channel(octets)) if frame.ttl <= 1 => {
                 self.input(MeshInput::Channel { label: frame.label, ttl: frame.ttl, octets });
             }
+            // Its entry came while it was on the way up.
+            (LabelAction::Swap(hop), _) if frame.ttl > 1 => {
+                self.counters.early += 1;
+                self.send_labelled(hop, |to| frames::swapped(to, hop.label, received));
+                self.input(MeshInput::Counters { label: frame.label, packets: 1, octets });
+            }
+            (LabelAction::Pop, FramePayload::Ip) => {
+                let Some(popped) = frames::popped(self.forwarding.ends, received) else {
+                    self.counters.not_forwarded += 1;
+                    return;
+                };
+                self.counters.early += 1;
+                self.deliver(&popped);
+                self.input(MeshInput::Counters { label: frame.label, packets: 1, octets });
+            }
             _ => self.counters.not_forwarded += 1,
+        }
+    }
+
+    /// The entry of a label is there: what came before it goes on.
+    fn release(&mut self, label: Label) {
+        for frame in self.early.take(label) {
+            self.labelled(frame.link, &frame.octets);
         }
     }
 
@@ -364,7 +405,12 @@ impl Driver {
 
     fn output(&mut self, output: MeshOutput) {
         match self.forwarding.install(&output, &self.ports) {
-            Installed::Done => return,
+            Installed::Done => {
+                if let MeshOutput::InstallLabel { label, .. } = output {
+                    self.release(label);
+                }
+                return;
+            }
             Installed::LabelRefused(label) => {
                 self.node.handle(self.now(), MeshInput::LabelRefused { label });
                 return;
@@ -609,6 +655,8 @@ impl Driver {
             ("too_long", of.too_long),
             ("send_refused", of.send_refused),
             ("not_forwarded", of.not_forwarded),
+            ("early", of.early),
+            ("early_dropped", of.early_dropped),
             ("carried", of.carried),
             ("malformed_frames", of.malformed_frames),
             ("labels_full", table.labels),

@@ -86,7 +86,9 @@ pub(crate) enum Installed {
 #[derive(Debug)]
 pub(crate) struct Forwarding {
     pub(crate) switching: LabelSwitching,
-    host: Mac,
+    /// Addresses of the two ends of the mesh interface: the host's own, and what is delivered to it
+    /// comes from the other.
+    pub(crate) ends: (Mac, Mac),
     slots: Vec<Option<Adjacency>>,
     down: BTreeMap<Adjacency, bool>,
     pub(crate) labels: BTreeMap<Label, InstalledLabel>,
@@ -105,7 +107,7 @@ impl Forwarding {
         let slots = usize::try_from(LABEL_LINKS_MAX).unwrap_or(0);
         let mut this = Self {
             switching,
-            host,
+            ends: (host, peer),
             slots: vec![None; slots],
             down: BTreeMap::new(),
             labels: BTreeMap::new(),
@@ -188,7 +190,7 @@ impl Forwarding {
 
     fn set_label(&mut self, label: Label, action: LabelAction, ports: &[Port]) -> Installed {
         let hop = match action {
-            LabelAction::Pop => Some(LabelHop { link: HOST, address: self.host, label: None }),
+            LabelAction::Pop => Some(LabelHop { link: HOST, address: self.ends.0, label: None }),
             LabelAction::Swap(hop) => self.resolve(hop, ports),
         };
         let Some(primary) = hop else { return Installed::LabelRefused(label) };

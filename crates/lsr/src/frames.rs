@@ -139,6 +139,32 @@ pub(crate) fn pseudowire(
     frame
 }
 
+/// A labelled frame to the next hop: with another label on top, and a TTL that is one less (RFC 3032
+/// §2.4.2).
+pub(crate) fn swapped((to, from): (Mac, Mac), label: Label, received: &[u8]) -> Vec<u8> {
+    let mut frame = header(to, from, MPLS);
+    frame.extend(received.get(HEADER_LEN..).unwrap_or_default());
+    if let Some(top) = frame.get_mut(HEADER_LEN..).and_then(|stack| stack.first_chunk_mut::<4>()) {
+        let word = u32::from_be_bytes(*top);
+        let (class_and_bottom, ttl) = (word & 0xf00, (word & 0xff).saturating_sub(1));
+        *top = (label.0 << 12 | class_and_bottom | ttl).to_be_bytes();
+    }
+    frame
+}
+
+/// The Ethernet frame of a labelled frame that carries an IP packet; `None` if it has more labels
+/// than one.
+pub(crate) fn popped((to, from): (Mac, Mac), received: &[u8]) -> Option<Vec<u8>> {
+    let (&[_, _, last, _], packet) = received.get(HEADER_LEN..)?.split_first_chunk()?;
+    if last & 1 == 0 {
+        return None;
+    }
+    let is_ipv6 = packet.first().is_some_and(|first| first >> 4 == 6);
+    let mut frame = header(to, from, if is_ipv6 { IPV6 } else { IPV4 });
+    frame.extend(packet);
+    Some(frame)
+}
+
 /// A labelled frame with a message in the associated channel.
 pub(crate) fn channel((to, from): (Mac, Mac), label: Label, ttl: u8, message: &[u8]) -> Vec<u8> {
     let mut frame = header(to, from, MPLS);
@@ -197,6 +223,23 @@ mod tests {
         assert_eq!(LabelledFrame::parse(&ip).unwrap().payload, FramePayload::Ip);
         ip[12] = 0;
         assert_eq!(LabelledFrame::parse(&ip), None);
+    }
+
+    /// RFC 3032 §2.1, by hand: label 0x54321 for 0x12345; class, bottom of the stack and packet stay.
+    #[test]
+    fn a_frame_goes_on_with_another_label_or_without() {
+        let mut frame = header([9; 6], [8; 6], MPLS);
+        frame.extend([0x12, 0x34, 0x55, 64, 0x45, 1, 2]);
+        let on = swapped((TO, FROM), Label(0x54321), &frame);
+        assert_eq!(on[..14], header(TO, FROM, MPLS));
+        assert_eq!(on[14..], [0x54, 0x32, 0x15, 63, 0x45, 1, 2]);
+        let end = popped((TO, FROM), &frame).unwrap();
+        assert_eq!(end[..14], header(TO, FROM, IPV4));
+        assert_eq!(end[14..], [0x45, 1, 2]);
+        frame[18] = 0x60;
+        assert_eq!(popped((TO, FROM), &frame).unwrap()[12..15], [0x86, 0xdd, 0x60]);
+        frame[16] &= 0xfe;
+        assert_eq!(popped((TO, FROM), &frame), None);
     }
 
     /// RFC 2474 §4.2.2: the class selector in the first three bits of the traffic class.

@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod driver;
+mod early;
 mod forwarding;
 mod frames;
 mod lateness;

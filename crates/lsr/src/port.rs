@@ -33,7 +33,9 @@ pub(crate) struct OpenPort {
     pub(crate) index: u32,
     /// Sends and receives control messages.
     pub(crate) control: FrameSocket,
-    /// Receives labelled frames that the program has passed up, and sends such frames.
+    /// Receives labelled frames that the program has passed up, with offloads.
+    pub(crate) passed_up: FrameSocket,
+    /// Sends labelled frames.
     pub(crate) labelled: FrameSocket,
     _program: AttachedProgram,
 }
@@ -70,10 +72,12 @@ impl Port {
         let control = FrameSelection::EtherType(ETHER_TYPE);
         let control = FrameSocket::open(found.index, control, false)?;
         control.join(found.index, GROUP_ADDRESS)?;
-        let labelled = FrameSocket::open(found.index, FrameSelection::EtherType(MPLS), false)?;
+        let passed_up = FrameSocket::open(found.index, FrameSelection::EtherType(MPLS), true)?;
+        let labelled = FrameSocket::open(found.index, FrameSelection::Nothing, false)?;
         let program = switching.switch(self.number).map_err(io::Error::other)?;
         let program = program.attach(found.index, Hook::Ingress)?;
-        self.open = Some(OpenPort { index: found.index, control, labelled, _program: program });
+        let index = found.index;
+        self.open = Some(OpenPort { index, control, passed_up, labelled, _program: program });
         Ok(())
     }
 

@@ -110,6 +110,12 @@ impl MeshNode {
         }
     }
 
+    /// Whether a label is one that this node has given out: if the data path does not know it, its
+    /// path is being established, and its entry comes.
+    pub fn is_own_label(&self, label: Label) -> bool {
+        self.labels.owner(label).is_some()
+    }
+
     /// A packet arrived with a label that the data path does not know.
     pub(super) fn unknown_label(
         &mut self,
@@ -118,8 +124,7 @@ impl MeshNode {
         from: LinkAddress,
         label: Label,
     ) {
-        // A label of a path that is being established is not unknown; its entry comes.
-        if self.is_classic() || self.labels.owner(label).is_some() {
+        if self.is_classic() || self.is_own_label(label) {
             return;
         }
         let mut near = self.near.all.iter_mut();

@@ -1,0 +1,90 @@
+//! Labelled frames that came before the entry of their label: a neighbour may use a path as soon as it
+//! knows the label, and its frames overtake the message that completes the entry here.
+
+use gatewright_packet::LinkIndex;
+use gatewright_wire::mpls::Label;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Frames that wait at the most: the first of a few paths that are made at the same time.
+const FRAMES_MAX: usize = 64;
+/// How long a frame waits for its entry: that needs one round trip.
+const WAITS: Duration = Duration::from_secs(1);
+
+/// A frame that waits.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct EarlyFrame {
+    /// The link by which it came.
+    pub(crate) link: LinkIndex,
+    label: Label,
+    until: Duration,
+    /// The frame from its Ethernet header on.
+    pub(crate) octets: Vec<u8>,
+}
+
+/// The frames that wait, the oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct EarlyFrames(VecDeque<EarlyFrame>);
+
+impl EarlyFrames {
+    /// Keeps a frame; returns how many were given up for it: too old ones, and the oldest if there
+    /// are too many.
+    pub(crate) fn keep(
+        &mut self,
+        now: Duration,
+        (link, label): (LinkIndex, Label),
+        octets: &[u8],
+    ) -> u64 {
+        let before = self.0.len();
+        self.0.retain(|frame| frame.until > now);
+        if self.0.len() >= FRAMES_MAX {
+            self.0.pop_front();
+        }
+        let given_up = before.saturating_sub(self.0.len());
+        self.0.push_back(EarlyFrame { link, label, until: now + WAITS, octets: octets.to_vec() });
+        u64::try_from(given_up).unwrap_or(u64::MAX)
+    }
+
+    /// Takes the frames of a label in the order in which they came.
+    pub(crate) fn take(&mut self, label: Label) -> Vec<EarlyFrame> {
+        let all = core::mem::take(&mut self.0);
+        let (taken, kept) = all.into_iter().partition(|frame| frame.label == label);
+        self.0 = kept;
+        Vec::from(taken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keep(early: &mut EarlyFrames, at_ms: u64, label: u32, octet: u8) -> u64 {
+        early.keep(Duration::from_millis(at_ms), (LinkIndex(0), Label(label)), &[octet])
+    }
+
+    #[test]
+    fn the_frames_of_a_label_come_out_once_and_in_order() {
+        let mut early = EarlyFrames::default();
+        for (label, octet) in [(16, 1), (17, 2), (16, 3)] {
+            assert_eq!(keep(&mut early, 0, label, octet), 0);
+        }
+        let taken = early.take(Label(16));
+        assert_eq!(taken.iter().map(|frame| frame.octets[0]).collect::<Vec<_>>(), [1, 3]);
+        assert_eq!(early.take(Label(16)), []);
+        assert_eq!(early.take(Label(17)).len(), 1);
+    }
+
+    #[test]
+    fn old_frames_and_the_oldest_of_too_many_are_given_up() {
+        let mut early = EarlyFrames::default();
+        keep(&mut early, 0, 16, 0);
+        assert_eq!(keep(&mut early, 999, 16, 1), 0);
+        assert_eq!(keep(&mut early, 1_000, 16, 2), 1);
+        for _ in 2..FRAMES_MAX {
+            assert_eq!(keep(&mut early, 1_000, 17, 3), 0);
+        }
+        assert_eq!(keep(&mut early, 1_000, 17, 4), 1);
+        assert_eq!(early.take(Label(16)).iter().map(|it| it.octets[0]).collect::<Vec<_>>(), [2]);
+        assert_eq!(early.take(Label(17)).len(), FRAMES_MAX - 1);
+    }
+}

@@ -358,8 +358,14 @@ fn measure<A: Forwarded>(
 }
 
 fn v4(bench: &mut Bench, hosts: &Hosts, count: usize, keys: &Keys) -> Result<(), String> {
-    let sizes =
-        TableSizes { hops: 16, neighbours: 16, routes4: 0, groups: GROUPS_MAX, routes6: 16 };
+    let sizes = TableSizes {
+        hops: 16,
+        hop_groups: 1,
+        neighbours: 16,
+        routes4: 0,
+        groups: GROUPS_MAX,
+        routes6: 16,
+    };
     let load = Load::<Ipv4Addr>::new(count)?;
     let mut ours = forwarding(hosts, sizes)?;
     let room = u32::try_from(count + 16).unwrap_or(u32::MAX);
@@ -375,7 +381,14 @@ fn v4(bench: &mut Bench, hosts: &Hosts, count: usize, keys: &Keys) -> Result<(),
 
 fn v6(bench: &mut Bench, hosts: &Hosts, count: usize, keys: &Keys) -> Result<(), String> {
     let room = u32::try_from(count + 16).unwrap_or(u32::MAX);
-    let sizes = TableSizes { hops: 16, neighbours: 16, routes4: 16, groups: 0, routes6: room };
+    let sizes = TableSizes {
+        hops: 16,
+        hop_groups: 1,
+        neighbours: 16,
+        routes4: 16,
+        groups: 0,
+        routes6: room,
+    };
     let load = Load::<Ipv6Addr>::new(count)?;
     let mut ours = forwarding(hosts, sizes)?;
     let started = Instant::now();

@@ -336,8 +336,11 @@ pub struct Route {
     /// The link: the given one, or the one whose network contains the next hop. Always set in a
     /// valid description.
     pub link: Option<Located<String>>,
-    /// Metric: the route with the lowest is used.
+    /// Metric: the route with the lowest is used. Several of one metric are next hops of which each
+    /// flow keeps one.
     pub metric: u32,
+    /// Its share of the flows among those of one metric.
+    pub weight: u16,
     /// Next hops that share its flows; `via` is the first of them then.
     pub balance: Option<BalancedFlow>,
 }

@@ -229,6 +229,7 @@ fn route(table: View<'_>) -> Option<Route> {
         via,
         link: table.name("link"),
         metric: table.number("metric").unwrap_or(0),
+        weight: table.number("weight").unwrap_or(1),
         balance: balance::flow(table),
     })
 }

@@ -371,6 +371,9 @@ static NEIGHBOUR: Table = Table {
     ],
 };
 
+/// The largest weight of a next hop, as in the kernel's routes.
+const ROUTE_WEIGHT_MAX: u16 = 256;
+
 static ROUTE: Table = Table {
     name: "[[route]]",
     doc: "A static route.",
@@ -387,8 +390,15 @@ static ROUTE: Table = Table {
         key(
             "metric",
             Shape::Number(0, u32::MAX as i64),
-            "The lowest metric wins among routes to the same destination.",
+            "The lowest metric wins among routes to the same destination. Routes of one metric are \
+             next hops of which each flow keeps one.",
         ),
+        key(
+            "weight",
+            Shape::Number(1, ROUTE_WEIGHT_MAX as i64),
+            "Its share of the flows among next hops of one metric.",
+        )
+        .or("1"),
     ],
 };
 

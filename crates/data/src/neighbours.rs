@@ -200,8 +200,11 @@ impl Neighbourhood {
     pub(crate) fn used(&self, link: LinkIndex, address: IpAddr, now: Duration) {
         if let Some(of) = self.caches.iter().find(|known| known.link == link) {
             let cache = if address.is_ipv4() { &of.v4 } else { &of.v6 };
-            // The answer is in the table.
-            let _known = cache.borrow_mut().resolve(address, now);
+            let mut cache = cache.borrow_mut();
+            // The answer is in the table, or comes there.
+            if cache.resolve(address, now).is_none() {
+                cache.solicit(address, now);
+            }
         }
     }
 

@@ -13,11 +13,13 @@ mod common;
 
 use common::ipv6::{self, A6, B6, LAN6, WAN6};
 use common::{A, B, Gateway, LAN, LAN_IP, LAN_MAC, WAN, WAN_IP, WAN_MAC, address, interface};
+use gatewright_packet::LinkIndex;
 use gatewright_stack::{
-    At, Attachment, AttachmentId, Counter, Handler, Interface, Place, Route, SuiteLink, Swap,
+    At, Attachment, AttachmentId, Counter, HOP_PACKETS, Handler, Interface, Place, Route,
+    RouteFollower, SuiteLink, Swap, WeightedHop,
     builtin::{Count, Filter, Match},
 };
-use gatewright_tables::{HopIndex, RoutesWriter};
+use gatewright_tables::{CounterOwner, GroupMember, HopGroupIndex, HopIndex, Prefix, RoutesWriter};
 use gatewright_wire::{Checksum, EtherType, IpProtocol, MacAddress};
 use gatewright_xdp::program::BpfProgram;
 use gatewright_xdp::{
@@ -27,16 +29,18 @@ use gatewright_xdp::{
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
 
 const MTU: u32 = 1300;
 const ROUTED: &str = "198.51.100.0/24";
 const ROUTED6: &str = "2001:db8:1::/48";
 const FRAMES: usize = 30_000;
+const FLOWS: usize = 8_000;
 const XDP_DROP: u32 = 1;
 const XDP_PASS: u32 = 2;
 const XDP_REDIRECT: u32 = 4;
 const SHAPE: TableSizes =
-    TableSizes { hops: 8, neighbours: 8, routes4: 0, groups: 1, routes6: 100 };
+    TableSizes { hops: 64, hop_groups: 2, neighbours: 8, routes4: 0, groups: 1, routes6: 100 };
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
@@ -52,6 +56,7 @@ fn main() -> ExitCode {
         trial("the_driver_forwards_as_the_graph_does", the_driver_forwards_as_the_graph_does),
         trial("neither_forwards_addresses_of_no_packet", neither_forwards),
         trial("the_driver_counts_and_drops_as_the_graph_does", rules_are_as_handlers),
+        trial("flows_of_a_group_go_by_the_same_router_in_both", groups_are_alike),
     ];
     libtest_mimic::run(&arguments, trials).exit_code()
 }
@@ -265,6 +270,172 @@ fn the_driver_forwards_as_the_graph_does() -> Result<(), Failed> {
         ForwardingReason::Dropped,
     ];
     assert!(silent.iter().all(|(reason, _)| rare.contains(reason)), "{silent:?}");
+    Ok(())
+}
+
+/// Routers behind the WAN beside B.
+const OTHERS: [(MacAddress, Ipv4Addr, &str); 3] = [
+    (MacAddress([2, 0, 0, 0, 0, 0xc]), Ipv4Addr::new(10, 0, 1, 3), "fd00:2::c"),
+    (MacAddress([2, 0, 0, 0, 0, 0xd]), Ipv4Addr::new(10, 0, 1, 4), "fd00:2::d"),
+    (MacAddress([2, 0, 0, 0, 0, 0xe]), Ipv4Addr::new(10, 0, 1, 5), "fd00:2::e"),
+];
+
+/// The driver's tables as they follow the graph's host.
+#[derive(Clone, Debug)]
+struct Following(Arc<Mutex<Forwarding>>);
+
+impl Following {
+    fn station(gateway: IpAddr) -> MacAddress {
+        let all = OTHERS
+            .iter()
+            .flat_map(|(mac, v4, v6)| [(IpAddr::from(*v4), *mac), (v6.parse().unwrap(), *mac)]);
+        let all = [(IpAddr::from(B.1), B.0), (B6.into(), B.0)].into_iter().chain(all);
+        all.into_iter().find(|(ip, _)| *ip == gateway).unwrap().1
+    }
+}
+
+impl RouteFollower for Following {
+    fn add_hop(&mut self, hop: HopIndex, route: Route) {
+        let mut forwarding = self.0.lock().unwrap();
+        let of = |link: LinkIndex, neighbour| {
+            let (port, source) = if link == LAN { (0, LAN_MAC.0) } else { (1, WAN_MAC.0) };
+            Some(Hop { port, mtu: MTU, source, neighbour })
+        };
+        let record = match route {
+            Route::Group(group) => return forwarding.set_hop_to_group(hop, group).unwrap(),
+            Route::Connected(link) => of(link, HopNeighbour::Destination),
+            Route::Via { link, gateway } => {
+                of(link, HopNeighbour::Router(Self::station(gateway).0))
+            }
+            _ => None,
+        };
+        forwarding.set_hop(hop, record.as_ref()).unwrap();
+    }
+
+    fn set_group(&mut self, group: HopGroupIndex, members: &[GroupMember]) {
+        self.0.lock().unwrap().set_group(group, members).unwrap();
+    }
+
+    fn insert4(&mut self, to: Prefix<Ipv4Addr>, hop: HopIndex, routes: &RoutesWriter<Ipv4Addr>) {
+        self.0.lock().unwrap().insert4(to, hop, routes).unwrap();
+    }
+
+    fn remove4(&mut self, to: Prefix<Ipv4Addr>, routes: &RoutesWriter<Ipv4Addr>) {
+        self.0.lock().unwrap().remove4(to, routes);
+    }
+
+    fn insert6(&mut self, to: Prefix<Ipv6Addr>, hop: HopIndex) {
+        self.0.lock().unwrap().routes6().insert(to, hop).unwrap();
+    }
+
+    fn remove6(&mut self, to: Prefix<Ipv6Addr>) {
+        self.0.lock().unwrap().routes6().remove(to);
+    }
+}
+
+impl Random {
+    /// A packet of one of many flows to the routed prefixes: every kind of upper layer, with ports or
+    /// without, in fragments or whole, cut short or padded.
+    fn flow(&mut self) -> Vec<u8> {
+        let number = |random: &mut Self| (random.below(200) + 2) as u8;
+        let (from, to) = (number(self), number(self));
+        let protocols = [17, 6, 132, 136, 1, 47, 58, 50].map(IpProtocol);
+        let protocol = self.mostly(IpProtocol::UDP, &protocols);
+        let mut payload: Vec<u8> = (0..4).map(|_| self.below(3) as u8).collect();
+        payload.resize(self.mostly(20, &[0, 1, 3, 4, 100]), 7);
+        let mut frame = if self.below(2) == 0 {
+            let source = Ipv4Addr::new(10, 0, 0, from.min(250));
+            let fragment = self.mostly((0, 0), &[(1, 0), (1, 9), (0, 9)]);
+            common::from_a(&common::ipv4(
+                source,
+                Ipv4Addr::new(198, 51, 100, to),
+                protocol,
+                &payload,
+                |ip| (ip.flags, ip.fragment_offset) = fragment,
+            ))
+        } else {
+            let source = Ipv6Addr::from_bits(A6.to_bits() & !0xff | u128::from(from));
+            let place = Ipv6Addr::new(0x2001, 0xdb8, 1, to.into(), 0, 0, 0, 1);
+            let protocol = self.mostly(protocol, &[44, 43, 60].map(IpProtocol));
+            let mut frame = ipv6::frame(LAN_MAC, A.0, protocol, (source, place), 64, &payload);
+            let label = self.mostly(0, &[1, 2, 0xf_ffff]);
+            frame[14..18].copy_from_slice(&(0x6000_0000_u32 | label).to_be_bytes());
+            frame
+        };
+        frame.resize(frame.len() + self.mostly(0, &[1, 4, 30]), 9);
+        frame
+    }
+}
+
+/// A route of four routers of different weights: driver and graph send the same flows by the same ones.
+/// When one is left out only its flows change, in both, and all return with it.
+fn groups_are_alike() -> Result<(), Failed> {
+    let mut graph = graph()?;
+    graph.count();
+    for (mac, v4, v6) in OTHERS {
+        graph.introduce(WAN, WAN_MAC, WAN_IP, (mac, v4));
+        graph.receive(WAN, &[ipv6::solicitation(mac, v6.parse()?, WAN6)]);
+    }
+    let (forwarding, program) = driver()?;
+    let forwarding = Arc::new(Mutex::new(forwarding));
+    graph.host.follow_routes(Box::new(Following(Arc::clone(&forwarding))));
+    let gateways = |v4: bool| -> Vec<WeightedHop> {
+        let first = if v4 { B.1.into() } else { B6.into() };
+        let others = OTHERS.iter().map(
+            |(_, ip, ip6)| {
+                if v4 { IpAddr::from(*ip) } else { ip6.parse().unwrap() }
+            },
+        );
+        let all = [first].into_iter().chain(others).map(Some);
+        (1..).zip(all).map(|(weight, gateway)| WeightedHop { link: WAN, gateway, weight }).collect()
+    };
+    let [route, route6] =
+        [graph.host.route_by(&gateways(true))?, graph.host.route_by(&gateways(false))?];
+    graph.host.add_route(ROUTED.parse()?, route)?;
+    graph.host.add_route6(ROUTED6.parse()?, route6)?;
+    let mut random = Random(0x5eed_0041);
+    let frames: Vec<_> = (0..FLOWS).map(|_| random.flow()).collect();
+    let mut before = Vec::new();
+    // The last one has the greatest weight.
+    let (gone, _, gone6) = OTHERS[2];
+    for is_left_out in [false, true, false] {
+        for gateway in [OTHERS[2].1.into(), gone6.parse()?] {
+            graph.host.leave_out(WAN, Some(gateway), is_left_out);
+        }
+        let mut by = Vec::new();
+        for frame in &frames {
+            let run = program.run(frame, 1)?;
+            let sent = graph.receive(LAN, std::slice::from_ref(frame));
+            assert_eq!(run.verdict, XDP_REDIRECT, "{frame:02x?}");
+            by.push(MacAddress(*run.frame.first_chunk().unwrap()));
+            assert_eq!(sent, [(WAN, run.frame)], "{frame:02x?}");
+        }
+        assert_eq!(by.contains(&gone), !is_left_out);
+        if is_left_out {
+            let moved = by.iter().zip(&before).filter(|(now, before)| now != before);
+            assert!(moved.clone().count() > FLOWS / 4);
+            assert!(moved.into_iter().all(|(_, before)| *before == gone), "others moved");
+        } else if before.is_empty() {
+            let share = |mac| by.iter().filter(|its| **its == mac).count();
+            let shares = [B.0, OTHERS[0].0, OTHERS[1].0, OTHERS[2].0].map(share);
+            let near =
+                |(weight, share): (usize, &usize)| share.abs_diff(weight * FLOWS / 10) < FLOWS / 20;
+            assert!((1..).zip(&shares).all(near), "{shares:?}");
+            before = by;
+        } else {
+            assert_eq!(by, before, "all are back");
+        }
+    }
+    // Both count the same packets by each of them.
+    let counts = graph.host.tables().counters.sums();
+    let (mut hops, forwarding) = (0, forwarding.lock().unwrap());
+    for (hop, route) in graph.host.hops().filter(|(_, route)| matches!(route, Route::Via { .. })) {
+        let in_driver = forwarding.hop_count(hop)?.packets;
+        let in_graph = counts.get(CounterOwner::NextHop(hop.0), HOP_PACKETS).unwrap_or(0);
+        assert_eq!(in_driver, in_graph, "{route:?}");
+        hops += u32::from(in_driver > 0);
+    }
+    assert_eq!(hops, 8);
     Ok(())
 }
 

@@ -159,7 +159,11 @@ fn keys((old_config, old): (&Config, &Link), (config, new): (&Config, &Link)) ->
 fn route(route: &config::Route) -> String {
     let via = route.via.as_ref().map_or_else(String::new, |via| format!(" via {}", via.value));
     let on = route.link.as_ref().map_or_else(String::new, |link| format!(" on {}", link.value));
-    format!("route {}{via}{on}", route.to.value)
+    let weight = match route.weight {
+        1 => String::new(),
+        weight => format!(" of weight {weight}"),
+    };
+    format!("route {}{via}{on}{weight}", route.to.value)
 }
 
 fn neighbour(neighbour: &config::StaticNeighbour) -> String {

@@ -13,10 +13,10 @@ use gatewright_planes::{
     DeviceSetup, Exchanged, LinkSetup, Pace, Planes, PlanesError, ProcessSetup, ReopenedLink,
     RouteTo, Setup, StaticNeighbour, StaticRoute,
 };
-use gatewright_stack::{Advertise, LinkTag, Route, VirtualLink, VlanTag};
+use gatewright_stack::{Advertise, LinkTag, VirtualLink, VlanTag, WeightedHop};
 use gatewright_tables::Prefix;
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     fmt,
     net::IpAddr,
     path::{Path, PathBuf},
@@ -296,11 +296,11 @@ fn static_neighbours(config: &Config, names: &[String]) -> Vec<StaticNeighbour> 
     config.neighbours.iter().filter_map(one).collect()
 }
 
-/// The routes of a description: among several for the same destinations, the one with the lowest
-/// metric.
+/// The routes of a description: among several for the same destinations, those with the lowest
+/// metric, of which each flow keeps one next hop.
 fn static_routes(config: &Config, names: &[String]) -> Result<Vec<StaticRoute>, RunError> {
     let mut routes: Vec<StaticRoute> = Vec::new();
-    let mut known = BTreeSet::new();
+    let (mut metrics, mut places) = (BTreeMap::new(), BTreeMap::new());
     let mut described: Vec<_> = config.routes.iter().collect();
     described.sort_by_key(|route| route.metric);
     for route in described {
@@ -311,15 +311,21 @@ fn static_routes(config: &Config, names: &[String]) -> Result<Vec<StaticRoute>, 
         };
         let via = route.via.as_ref().map(|via| via.value);
         let to = route.to.value;
-        let kind = via.map_or(Route::Connected(link), |gateway| Route::Via { link, gateway });
+        let hop = WeightedHop { link, gateway: via, weight: route.weight };
         let to = match to.address() {
             IpAddr::V4(ip) => Prefix::new(ip, to.length()).map(RouteTo::V4),
             IpAddr::V6(ip) => Prefix::new(ip, to.length()).map(RouteTo::V6),
         };
         // `check` has refused prefixes that are too long.
         let Ok(to) = to else { continue };
-        if known.insert(to) {
-            routes.push(StaticRoute { to, route: kind });
+        if *metrics.entry(to).or_insert(route.metric) != route.metric {
+            continue;
+        }
+        if let Some(known) = places.get(&to).and_then(|place: &usize| routes.get_mut(*place)) {
+            known.hops.push(hop);
+        } else {
+            places.insert(to, routes.len());
+            routes.push(StaticRoute { to, hops: vec![hop] });
         }
     }
     Ok(routes)

@@ -118,6 +118,11 @@ const NEXT_HOP: Family = (
 );
 const NEXT_HOP_BYTES: Family =
     ("gatewright_driver_next_hop_bytes", "bytes", "Octets of these packets.");
+const GRAPH_NEXT_HOP: Family = (
+    "gatewright_graph_next_hop_packets",
+    "packets",
+    "Packets that the graph sent for routes of several next hops, by next hop.",
+);
 
 /// The state followed from the kernel, where links are shared with it: gauges and counters.
 const KERNEL_ROUTES: Family = ("gatewright_kernel_routes", "", "Routes of the kernel.");
@@ -183,6 +188,7 @@ fn drivers(gateway: &gatewright_planes::Status, page: &mut Page) {
         let labels = [("link", hop.link.as_str()), ("via", via.as_str())];
         page.count(NEXT_HOP, &labels, hop.packets);
         page.count(NEXT_HOP_BYTES, &labels, hop.octets);
+        page.count(GRAPH_NEXT_HOP, &labels, hop.in_graph);
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod events;
 mod forwarding;
+mod groups;
 mod learn;
 mod learnt;
 #[cfg(test)]
@@ -22,12 +23,13 @@ use gatewright_packet::LinkIndex;
 use gatewright_part::EventSink;
 use gatewright_stack::{
     Address, Attachment, AttachmentId, Binding, EdgeTarget, Handler, Host, HostError, Interface,
-    Plan, Route, WAY_PACKETS,
+    Plan, Route, WAY_PACKETS, WeightedHop,
 };
 use gatewright_tables::{
     CounterOwner, CounterSums, CounterTable,
     records::{self, Name},
 };
+use groups::GroupRouters;
 use learnt::Learnt;
 use std::{collections::BTreeMap, fmt};
 
@@ -47,7 +49,9 @@ pub(crate) struct Control {
     link_mtus: Vec<(LinkIndex, u32)>,
     /// MTU limits from the description.
     pub(crate) mtu_caps: Vec<(LinkIndex, u32)>,
-    routes: BTreeMap<(RouteTo, Origin), Route>,
+    routes: BTreeMap<(RouteTo, Origin), Vec<WeightedHop>>,
+    /// Routers of groups of next hops, and which of them have told their link-layer address.
+    group_routers: GroupRouters,
     /// Links that a command has taken down.
     closed: Vec<LinkIndex>,
     /// Forwarding in the drivers of links.
@@ -128,6 +132,7 @@ impl Control {
         let (link_mtus, mtu_caps) = (Vec::new(), Vec::new());
         let (learnt, log) = (Learnt::default(), EventSink::default());
         let (closed, next_id, kernel, drivers) = (Vec::new(), 1, None, None);
+        let group_routers = GroupRouters::default();
         Self {
             host,
             plan,
@@ -140,6 +145,7 @@ impl Control {
             link_mtus,
             mtu_caps,
             routes,
+            group_routers,
             closed,
             drivers,
             in_graph_until_wired: false,
@@ -440,13 +446,13 @@ impl Control {
         }
     }
 
-    /// Routes packets for `route.to` by `route`, in place of an earlier static route of `origin`.
+    /// Routes packets for `route.to` by its next hops, in place of an earlier static route of `origin`.
     pub(crate) fn add_static(
         &mut self,
         route: StaticRoute,
         origin: Origin,
     ) -> Result<(), HostError> {
-        self.routes.insert((route.to, origin), route.route);
+        self.routes.insert((route.to, origin), route.hops);
         self.settle(route.to)
     }
 
@@ -460,7 +466,11 @@ impl Control {
 
     /// Installs the preferred route for `to` in the router.
     fn settle(&mut self, to: RouteTo) -> Result<(), HostError> {
-        let wanted = self.by_address(to).or_else(|| self.by_wish(to)).or_else(|| self.learnt(to));
+        let wanted = match (self.by_address(to), self.by_wish(to)) {
+            (Some(route), _) => Some(route),
+            (None, Some(hops)) => Some(self.host.route_by(&hops)?),
+            (None, None) => self.learnt(to),
+        };
         match (to, wanted) {
             (RouteTo::V4(to), Some(route)) => self.host.add_route(to, route),
             (RouteTo::V6(to), Some(route)) => self.host.add_route6(to, route),
@@ -484,14 +494,17 @@ impl Control {
         .filter(|route| self.leads(*route))
     }
 
-    fn by_wish(&self, to: RouteTo) -> Option<Route> {
-        self.wishes(to).map(|(_, route)| route).find(|route| self.leads(*route))
+    /// The next hops of the preferred static route of which a link carries frames. Those on other
+    /// links have no flows then.
+    fn by_wish(&self, to: RouteTo) -> Option<Vec<WeightedHop>> {
+        let leads = |hops: &&[WeightedHop]| hops.iter().any(|hop| self.leads(hop.route()));
+        self.wishes(to).map(|(_, hops)| hops).find(leads).map(<[_]>::to_vec)
     }
 
     /// The static routes for `to`, in the order of their precedence.
-    fn wishes(&self, to: RouteTo) -> impl Iterator<Item = (Origin, Route)> {
+    fn wishes(&self, to: RouteTo) -> impl Iterator<Item = (Origin, &[WeightedHop])> {
         let all = (to, Origin::Command)..=(to, Origin::Configured);
-        self.routes.range(all).map(|((_, origin), route)| (*origin, *route))
+        self.routes.range(all).map(|((_, origin), hops)| (*origin, &hops[..]))
     }
 
     fn learnt(&self, to: RouteTo) -> Option<Route> {

@@ -16,13 +16,14 @@ use gatewright_link::{ForwardingMaps, KernelPort, LinkInfo, Mode, kernel_port};
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{AttachmentId, Host, Interface, RouteFollower};
 use gatewright_tables::{
-    Map,
+    HopIndex, Map,
     records::{Neighbour, NeighbourKey},
 };
 use gatewright_xdp::{Forwarding, ForwardingReason, PacketCount, TableSizes};
 use handlers::Handled;
 use serde::Serialize;
 use std::{
+    collections::HashMap,
     net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
@@ -31,6 +32,9 @@ use tables::{DriverTables, Follower};
 
 /// Next hops that the maps hold; packets by others go to the graph.
 const HOPS_MAX: u32 = 8192;
+
+/// Groups of next hops that the maps hold, 4 KiB each; packets by others go to the graph.
+const HOP_GROUPS_MAX: u32 = 256;
 
 /// Neighbours that the maps hold; packets for others go to the graph.
 const NEIGHBOURS_MAX: u32 = 65_536;
@@ -103,7 +107,7 @@ impl DriverCount {
     }
 }
 
-/// A next hop by which drivers have forwarded packets.
+/// A next hop by which drivers have forwarded packets, or one of a group by which the graph has.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct NextHopStatus {
     /// The outgoing link.
@@ -114,6 +118,8 @@ pub struct NextHopStatus {
     pub packets: u64,
     /// Their octets, from the IP header on.
     pub octets: u64,
+    /// Packets that the graph sent by it for routes of several next hops.
+    pub in_graph: u64,
 }
 
 /// The sizes of the maps for a gateway.
@@ -121,6 +127,7 @@ fn sizes(setup: &Setup) -> TableSizes {
     let is_small = setup.routes_max <= TRIE_ROUTES_MAX;
     TableSizes {
         hops: HOPS_MAX,
+        hop_groups: HOP_GROUPS_MAX,
         neighbours: NEIGHBOURS_MAX,
         routes4: if is_small { setup.routes_max.max(1) } else { 0 },
         groups: if is_small { 0 } else { GROUPS },
@@ -302,13 +309,8 @@ impl Drivers {
         self.tables().handled(id)
     }
 
-    /// The next hops by which drivers have forwarded packets; `name` is that of a link.
-    pub(crate) fn next_hops(&self, name: impl Fn(LinkIndex) -> String) -> Vec<NextHopStatus> {
-        let used = self.tables().used_hops();
-        let status = |(link, via, count): (LinkIndex, Option<IpAddr>, PacketCount)| {
-            let (packets, octets) = (count.packets, count.octets);
-            NextHopStatus { link: name(link), via, packets, octets }
-        };
-        used.into_iter().map(status).collect()
+    /// The packets that drivers have forwarded, by next hop.
+    pub(crate) fn hop_counts(&self) -> HashMap<HopIndex, PacketCount> {
+        self.tables().hop_counts()
     }
 }

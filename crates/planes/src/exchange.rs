@@ -13,7 +13,7 @@ use crate::{
 use gatewright_data::{DataError, Reopen};
 use gatewright_link::LinkInfo;
 use gatewright_packet::LinkIndex;
-use gatewright_stack::{HostError, Interface, Route};
+use gatewright_stack::{HostError, Interface, WeightedHop};
 use std::{collections::BTreeMap, time::Duration};
 
 /// Exchanged links and routes, with their previous state.
@@ -197,12 +197,13 @@ impl Planes {
                     _ => control.exchange_link(before.as_ref(), after.as_ref())?,
                 }
             }
-            let of = |furnished: &Furnished| -> BTreeMap<RouteTo, Route> {
-                furnished.routes.iter().map(|route| (route.to, route.route)).collect()
+            let of = |furnished: &Furnished| -> BTreeMap<RouteTo, Vec<WeightedHop>> {
+                furnished.routes.iter().map(|route| (route.to, route.hops.clone())).collect()
             };
             let (before, after) = (of(before), of(after));
-            for (&to, &route) in after.iter().filter(|(to, route)| before.get(to) != Some(route)) {
-                control.add_static(StaticRoute { to, route }, Origin::Configured)?;
+            for (to, hops) in after.iter().filter(|(to, hops)| before.get(to) != Some(hops)) {
+                let route = StaticRoute { to: *to, hops: hops.clone() };
+                control.add_static(route, Origin::Configured)?;
             }
             for gone in before.keys().filter(|to| !after.contains_key(to)) {
                 control.remove_static(*gone, Origin::Configured);

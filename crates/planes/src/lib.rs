@@ -53,7 +53,7 @@ pub use limits::limit_shortages;
 pub use neighbours::NeighbourStatus;
 pub use planes::{Detached, Planes, Tracing};
 pub use process::serve_data_plane;
-pub use routes::{RouteOrder, RouteStatus, RouteTarget, network};
+pub use routes::{RouteHop, RouteOrder, RouteStatus, RouteTarget, network};
 pub use setup::{LinkSetup, ProcessSetup, RouteTo, Setup, StaticNeighbour, StaticRoute};
 pub use start_pages::release_start_pages;
 pub use status::{

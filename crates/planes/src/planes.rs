@@ -478,7 +478,7 @@ impl Planes {
             kernel: control.kernel.as_ref().map(Kernel::status),
             sojourn: vec![Sojourn { mode: "graph", times: self.sojourn(), ..Sojourn::default() }],
             workers,
-            next_hops: control.driver_hops(),
+            next_hops: control.next_hops(&sums),
         })
     }
 
@@ -556,7 +556,8 @@ fn listen(control: &Mutex<Control>, port: &PlanePort, mut events: EventQueue) {
         }
         control.expire(now);
         control.look_at_drivers(now);
-        let used = control.take_used_neighbours(now);
+        let mut used = control.take_used_neighbours(now);
+        used.extend(control.look_at_groups(now));
         drop(control);
         if !used.is_empty() {
             // A data plane that is dead or busy is told again, as long as they are used.

@@ -7,7 +7,7 @@ use crate::{
 };
 use gatewright_config::Prefix as Network;
 use gatewright_packet::LinkIndex;
-use gatewright_stack::Route;
+use gatewright_stack::{Route, WeightedHop};
 use gatewright_tables::Prefix;
 use serde::Serialize;
 use std::{fmt, net::IpAddr};
@@ -31,20 +31,52 @@ pub fn network(text: &str) -> Result<Network, String> {
 pub struct RouteStatus {
     /// Destinations: `192.0.2.0/24`.
     pub to: String,
-    /// `connected`, `via`, `local`, `broadcast`, `blackhole` or `prohibited`.
+    /// `connected`, `via`, `several`, `local`, `broadcast`, `blackhole` or `prohibited`.
     pub kind: &'static str,
-    /// The next hop.
+    /// The next hop, if it is the only one.
     pub via: Option<IpAddr>,
     /// The outgoing link.
     pub link: Option<String>,
+    /// The next hops of `several`, of which each flow keeps one.
+    pub next_hops: Vec<RouteHop>,
     /// Its origin: `address`, `command`, `description`, `network` (a router, a DHCP server) or
     /// `kernel`.
     pub origin: &'static str,
 }
 
+/// A next hop of a route that has several.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct RouteHop {
+    /// The router; none if destinations are neighbours themselves.
+    pub via: Option<IpAddr>,
+    /// The outgoing link.
+    pub link: String,
+    /// Its weight among the others.
+    pub weight: u16,
+    /// Flows that it has of 1024.
+    pub flows: u32,
+    /// Whether it is left out: its link has no carrier, or nobody tells its link-layer address.
+    pub left_out: bool,
+}
+
+impl fmt::Display for RouteHop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.via {
+            Some(via) => write!(f, "via {via} on {}", self.link)?,
+            None => write!(f, "connected on {}", self.link)?,
+        }
+        let left_out = if self.left_out { ", left out" } else { "" };
+        write!(f, " (weight {}{left_out})", self.weight)
+    }
+}
+
 impl fmt::Display for RouteStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.to)?;
+        if !self.next_hops.is_empty() {
+            let hops: Vec<_> = self.next_hops.iter().map(ToString::to_string).collect();
+            return write!(f, " {}, by {}", hops.join(", "), self.origin);
+        }
         match self.via {
             Some(via) => write!(f, " via {via}")?,
             None => write!(f, " {}", self.kind)?,
@@ -139,14 +171,14 @@ impl Planes {
         self.refuse_if_shared()?;
         let to = order.to.of_family(order.via).ok_or("`default` needs a next hop: via ADDRESS")?;
         self.change(|control| {
-            let route = match (order.via, link) {
+            let hop = match (order.via, link) {
                 (Some(gateway), link) => by_neighbour(control, to, gateway, link)?,
-                (None, Some(link)) => Route::Connected(link),
+                (None, Some(link)) => WeightedHop { link, gateway: None, weight: 1 },
                 (None, None) => return Err("the route leads nowhere: say via or link".to_owned()),
             };
-            let route = StaticRoute { to, route };
+            let route = StaticRoute { to, hops: vec![hop] };
             control.add_static(route, Origin::Command).map_err(|error| error.to_string())?;
-            Ok(route_status(control, to, route.route))
+            Ok(route_status(control, to, hop.route()))
         })
     }
 
@@ -199,11 +231,24 @@ fn route_status(control: &Control, to: RouteTo, route: Route) -> RouteStatus {
         Route::Broadcast(link) => ("broadcast", None, name(link)),
         Route::Connected(link) => ("connected", None, name(link)),
         Route::Via { link, gateway } => ("via", Some(gateway), name(link)),
+        Route::Group(_) => ("several", None, None),
         Route::Blackhole => ("blackhole", None, None),
         Route::Prohibited => ("prohibited", None, None),
         Route::None => ("none", None, None),
     };
-    RouteStatus { to: to.to_string(), kind, via, link, origin: control.origin(to) }
+    let shares = match route {
+        Route::Group(group) => control.host.group_of(group),
+        _ => Vec::new(),
+    };
+    let next_hops = shares.into_iter().map(|share| RouteHop {
+        via: share.hop.gateway,
+        link: name(share.hop.link).unwrap_or_default(),
+        weight: share.hop.weight,
+        flows: share.buckets,
+        left_out: share.is_left_out,
+    });
+    let (next_hops, origin) = (next_hops.collect(), control.origin(to));
+    RouteStatus { to: to.to_string(), kind, via, link, next_hops, origin }
 }
 
 /// The route by a neighbour, if it is possible.
@@ -212,7 +257,7 @@ fn by_neighbour(
     to: RouteTo,
     gateway: IpAddr,
     link: Option<LinkIndex>,
-) -> Result<Route, String> {
+) -> Result<WeightedHop, String> {
     if matches!(to, RouteTo::V4(_)) != gateway.is_ipv4() {
         return Err(format!("the next hop {gateway} of {to} has another family"));
     }
@@ -223,12 +268,12 @@ fn by_neighbour(
     let scoped = matches!(gateway, IpAddr::V6(ip) if ip.is_unicast_link_local());
     if scoped {
         let link = link.ok_or_else(|| format!("on which link is {gateway}?"))?;
-        return Ok(Route::Via { link, gateway });
+        return Ok(WeightedHop { link, gateway: Some(gateway), weight: 1 });
     }
     let asked = interfaces.iter().filter(|own| link.is_none_or(|link| link == own.link));
     let near = |own: &&gatewright_stack::Interface| own.usable().any(|own| own.covers(gateway));
     match asked.into_iter().find(near) {
-        Some(own) => Ok(Route::Via { link: own.link, gateway }),
+        Some(own) => Ok(WeightedHop { link: own.link, gateway: Some(gateway), weight: 1 }),
         None if link.is_some() => Err(format!("the next hop {gateway} is not on that link")),
         None => Err(format!("the next hop {gateway} is on no link")),
     }

@@ -3,7 +3,7 @@
 use gatewright_data::{DataSetup, DeviceSetup, WorkerLink};
 use gatewright_link::{Backend, LinkConfig};
 use gatewright_packet::{LinkAddress, LinkIndex};
-use gatewright_stack::{Advertise, NeighbourLimits, Route, VirtualLink};
+use gatewright_stack::{Advertise, NeighbourLimits, VirtualLink, WeightedHop};
 use gatewright_tables::Prefix;
 use std::{
     ffi::OsString,
@@ -149,10 +149,10 @@ impl Setup {
         }
     }
 
-    /// Adds a route.
+    /// Adds a route by one next hop, or by several, of which each flow keeps one.
     #[must_use]
-    pub fn route(mut self, to: RouteTo, route: Route) -> Self {
-        self.routes.push(StaticRoute { to, route });
+    pub fn route(mut self, to: RouteTo, hops: Vec<WeightedHop>) -> Self {
+        self.routes.push(StaticRoute { to, hops });
         self
     }
 }
@@ -278,10 +278,10 @@ impl fmt::Display for RouteTo {
 }
 
 /// A route from the user.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct StaticRoute {
     /// Destinations.
     pub to: RouteTo,
-    /// The route to them.
-    pub route: Route,
+    /// The next hops to them: one, or several of which each flow keeps one.
+    pub hops: Vec<WeightedHop>,
 }

@@ -107,7 +107,7 @@ pub(crate) fn start(
     control.kernel = kernel;
     control.mtu_caps = LinkSetup::mtu_caps(&setup.links);
     for route in &setup.routes {
-        control.add_static(*route, Origin::Configured)?;
+        control.add_static(route.clone(), Origin::Configured)?;
     }
     if let Some(Ok(drivers)) = drivers {
         control.forward_in_drivers(drivers, adopted.is_some());

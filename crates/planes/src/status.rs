@@ -37,7 +37,8 @@ pub struct Status {
     pub sojourn: Vec<Sojourn>,
     /// The counts of each worker; empty if there is only one, which handles everything.
     pub workers: Vec<WorkerStatus>,
-    /// The next hops by which drivers have forwarded packets.
+    /// The next hops by which drivers have forwarded packets, and those of groups by which the graph
+    /// has.
     pub next_hops: Vec<NextHopStatus>,
 }
 

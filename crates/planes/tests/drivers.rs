@@ -15,10 +15,10 @@ mod numbered;
 use gatewright_link::Backend;
 use gatewright_packet::LinkIndex;
 use gatewright_planes::{
-    HandlerValue, LinkSetup, Placement, Planes, RouteOrder, RouteTarget, Setup,
+    HandlerValue, LinkSetup, NextHopStatus, Placement, Planes, RouteOrder, RouteTarget, Setup,
 };
 use gatewright_stack::{
-    At, Attachment, Place, Side,
+    At, Attachment, Place, Side, WeightedHop,
     builtin::{Count, HostPart, Match},
 };
 use gatewright_testbed::{Needs, TwoSubnets, wait_until};
@@ -59,6 +59,7 @@ fn main() -> ExitCode {
         trial("routes_and_neighbours_are_followed", routes_and_neighbours_are_followed),
         trial("a_stale_neighbour_is_asked_while_drivers_forward_to_it", stale_neighbours_are_asked),
         trial("a_link_without_forwarding_forwards_nothing", links_decide),
+        trial("flows_of_a_group_keep_their_next_hop", groups_share_flows),
     ];
     libtest_mimic::run(&arguments, trials).exit_code()
 }
@@ -416,6 +417,71 @@ fn stale_neighbours_are_asked() -> Result<(), Failed> {
     assert!(wait_until(WITHIN, by_drivers_only), "{}", world.said());
     let is_asked = || matches!(state(), Some("delay" | "probe" | "reachable"));
     assert!(wait_until(WITHIN, is_asked), "{:?}", state());
+    Ok(())
+}
+
+/// Of two routers of one route each flow keeps one, in the driver and in the graph; one that does not
+/// answer is left out until it does.
+fn groups_share_flows() -> Result<(), Failed> {
+    const FLOWS: u16 = 40;
+    let world = World::new()?;
+    let south = &world.hosts.south;
+    south.ip(&["address", "add", "10.10.30.1/32", "dev", "s0"])?;
+    let hops = [2, 3].map(|last| WeightedHop {
+        link: WAN,
+        gateway: Some(Ipv4Addr::new(10, 10, 2, last).into()),
+        weight: 1,
+    });
+    world.gateway.change_host(|host| -> Result<(), Failed> {
+        let route = host.route_by(&hops)?;
+        Ok(host.add_route("10.10.30.0/24".parse()?, route)?)
+    })?;
+    let receiver = south.run(|| UdpSocket::bind(("10.10.30.1", 7002)))??;
+    receiver.set_read_timeout(Some(Duration::from_millis(300)))?;
+    let senders: Vec<UdpSocket> = world.hosts.north.run(|| {
+        (0..FLOWS).map(|flow| UdpSocket::bind(("10.10.1.2", 9000 + flow)).unwrap()).collect()
+    })?;
+    let all_arrive = || {
+        senders.iter().all(|sender| {
+            sender.send_to(b"flow", ("10.10.30.1", 7002)).unwrap();
+            receiver.recv(&mut [0; 16]).is_ok()
+        })
+    };
+    // Packets by each router: in drivers, in the graph.
+    let counted = || {
+        let hops = world.gateway.status().unwrap().next_hops;
+        [2, 3].map(|last| {
+            let its = |hop: &&NextHopStatus| hop.via == Some(Ipv4Addr::new(10, 10, 2, last).into());
+            hops.iter().find(its).map_or([0; 2], |hop| [hop.packets, hop.in_graph])
+        })
+    };
+    let route = || {
+        let routes = world.gateway.routes();
+        routes.into_iter().find(|route| route.to == "10.10.30.0/24").unwrap()
+    };
+    // Nobody has 10.10.2.3 yet: it is left out, and the other has all flows.
+    let left_out = || route().next_hops.iter().map(|hop| hop.left_out).collect::<Vec<_>>();
+    assert!(wait_until(WITHIN, || left_out() == [false, true]), "{}", route());
+    assert_eq!(route().next_hops.iter().map(|hop| hop.flows).collect::<Vec<_>>(), [1024, 0]);
+    assert!(wait_until(WITHIN, all_arrive), "{} {}", route(), world.said());
+    assert_eq!(counted()[1], [0, 0], "{}", world.said());
+    south.ip(&["address", "add", "10.10.2.3/24", "dev", "s0"])?;
+    assert!(wait_until(WITHIN, || left_out() == [false, false]), "{}", route());
+    assert!(wait_until(WITHIN, all_arrive), "{} {}", route(), world.said());
+    // The same flows again, and again in the graph: each by the router that it has.
+    let drivers = |counted: [[u64; 2]; 2]| counted.map(|[packets, _]| packets);
+    let before = counted();
+    assert_eq!(world.adds(LAN, "forwarded", || assert!(all_arrive())), u64::from(FLOWS));
+    let once = counted();
+    let by_drivers = [0, 1].map(|hop| drivers(once)[hop] - drivers(before)[hop]);
+    assert!(by_drivers.iter().all(|packets| *packets >= 8), "{by_drivers:?}");
+    let at = Attachment::new(At::EtherType(EtherType::IPV4), Place::Tap);
+    let id = world.gateway.attach(at, Box::new(Count::default()))?;
+    assert!(all_arrive(), "{}", world.said());
+    world.gateway.detach(id)?;
+    let again = counted();
+    let by_graph = [0, 1].map(|hop| again[hop][1] - once[hop][1]);
+    assert_eq!((drivers(again), by_graph), (drivers(once), by_drivers), "{}", world.said());
     Ok(())
 }
 

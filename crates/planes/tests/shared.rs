@@ -276,44 +276,53 @@ fn changes_of_the_kernel_are_followed(kind: Kind) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Of two next hops in a kernel's route the first is used, and the second while the first one's
-/// cable is cut at its far end.
-fn a_next_hop_without_a_carrier_is_left_out(kind: Kind) -> Result<(), Failed> {
+/// Of two next hops in a kernel's route each flow keeps one. While the first one's cable is cut at its
+/// far end, all go by the second.
+fn flows_are_shared_by_next_hops_with_a_carrier(kind: Kind) -> Result<(), Failed> {
+    const FLOWS: u8 = 16;
     let world = World::usual(kind)?;
     let (middle, south) = (&world.middle, &world.south);
     south.ip(&["link", "set", "lo", "up"])?;
-    south.ip(&["address", "add", "10.30.0.1/32", "dev", "lo"])?;
-    south.ip(&["-6", "address", "add", "fd00:30::1/128", "dev", "lo", "nodad"])?;
+    south.ip(&["route", "add", "local", "10.30.0.0/16", "dev", "lo"])?;
+    south.ip(&["-6", "route", "add", "local", "fd00:30::/32", "dev", "lo"])?;
     for (to, [first, second]) in
         [("10.30.0.0/16", ["10.10.3.2", SOUTH]), ("fd00:30::/32", ["fd00:3::2", SOUTH6])]
     {
-        let hops = ["nexthop", "via", first, "nexthop", "via", second];
+        let hops = ["nexthop", "via", first, "nexthop", "via", second, "weight", "2"];
         middle.ip(&[&["route", "add", to][..], &hops].concat())?;
     }
-    let passes = |to: &str| world.ping(&["-c1", "-W0.3", to]);
     let sent = |link: usize| -> u64 {
         let counters = world.status().links.into_iter().nth(link).map(|link| link.counters);
         let sent = counters.into_iter().flatten().filter(|(name, _)| *name == "sent");
         sent.map(|(_, count)| count).sum()
     };
-    for (what, used, up) in
-        [("both are there", 2, true), ("the first is cut", 1, false), ("it is back", 2, true)]
+    let listed = world.gateway().routes();
+    let listed = listed.iter().find(|route| route.to == "10.30.0.0/16").ok_or("no route")?;
+    let weights: Vec<_> = listed.next_hops.iter().map(|hop| hop.weight).collect();
+    assert_eq!((listed.kind, weights.iter().sum::<u16>()), ("several", 3), "{listed}");
+    for (what, both, up) in
+        [("both are there", true, true), ("the first is cut", false, false), ("back", true, true)]
     {
         if up {
             world.second.b.up()?;
         } else {
             world.second.b.down()?;
         }
-        for to in ["10.30.0.1", "fd00:30::1"] {
-            let by_it = || {
-                let before = sent(used);
-                passes(to) && sent(used) > before
+        for family in ["10.30.0.", "fd00:30::"] {
+            let are_shared = || {
+                let before = [sent(1), sent(2)];
+                let passes = |last| world.ping(&["-c1", "-W0.3", &format!("{family}{last}")]);
+                let all_pass = (1..=FLOWS).all(passes);
+                let now = [sent(1), sent(2)];
+                all_pass && now[0] > before[0] && (now[1] > before[1]) == both
             };
-            if !wait_until(PATIENCE, by_it) {
-                return Err(format!("{what}, {to}: {}", world.said()).into());
+            if !wait_until(PATIENCE, are_shared) {
+                return Err(format!("{what}, {family}: {}", world.said()).into());
             }
         }
     }
+    let packets: u64 = world.status().next_hops.iter().map(|hop| hop.in_graph).sum();
+    assert!(packets >= 6 * u64::from(FLOWS), "{packets}");
     Ok(())
 }
 
@@ -446,7 +455,10 @@ fn main() {
         ("hosts_reach_each_other_and_the_kernel", hosts_reach_each_other_and_the_kernel),
         ("no_packet_is_forwarded_by_both", no_packet_is_forwarded_by_both),
         ("changes_of_the_kernel_are_followed", changes_of_the_kernel_are_followed),
-        ("a_next_hop_without_a_carrier_is_left_out", a_next_hop_without_a_carrier_is_left_out),
+        (
+            "flows_are_shared_by_next_hops_with_a_carrier",
+            flows_are_shared_by_next_hops_with_a_carrier,
+        ),
         ("changed_devices_are_followed", changed_devices_are_followed),
         ("lost_news_is_made_good", lost_news_is_made_good),
         ("the_kernel_goes_on_when_the_gateway_ends", the_kernel_goes_on_when_the_gateway_ends),

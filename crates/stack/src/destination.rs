@@ -6,12 +6,14 @@
 //! or interfaces change; then a number invalidates the whole cache at once. The cache never grows:
 //! in a full set one entry gives way.
 //!
+//! Of a group of next hops the group is kept, and each packet's flow chooses among them.
+//!
 //! With more flows than entries most packets miss. Once a batch has missed often, the destinations
 //! of the next one are looked up together, so that the walks wait for memory together.
 
 use crate::{Route, View};
 use gatewright_packet::{BATCH_MAX, Batch, LinkIndex, Packet};
-use gatewright_tables::{HopIndex, Miss};
+use gatewright_tables::{HopGroupIndex, HopIndex, Miss};
 use gatewright_wire::{ipv4::Ipv4, ipv6::Ipv6};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -35,12 +37,16 @@ pub(crate) trait DestinationKey: Copy + Eq + Into<IpAddr> {
     fn changes(view: &View) -> u32;
     /// The destination of the packet whose header is in front.
     fn destination(packet: &[u8]) -> Option<Self>;
-    /// The route that the router chooses.
+    /// The route that the router chooses; it may be a group of next hops.
     fn route(self, view: &View) -> Route;
     /// Looks up the routes of many addresses together.
     fn look_up(view: &View, addresses: &[Self], hops: &mut [Found]);
     /// The link and next hop of a route to this address, if it leads to a neighbour.
     fn next_hop(self, route: Route) -> Option<(LinkIndex, Self)>;
+    /// A number in an address's place: that of a group of next hops.
+    fn of_number(number: u32) -> Self;
+    /// The number that [`Self::of_number`] was given.
+    fn number(self) -> u32;
 }
 
 /// The result of a lookup in the table of routes.
@@ -72,7 +78,7 @@ impl DestinationKey for Ipv4Addr {
     }
 
     fn route(self, view: &View) -> Route {
-        view.route4(self)
+        view.way4(self)
     }
 
     fn look_up(view: &View, addresses: &[Self], hops: &mut [Found]) {
@@ -85,6 +91,14 @@ impl DestinationKey for Ipv4Addr {
             Route::Via { link, gateway: IpAddr::V4(gateway) } => Some((link, gateway)),
             _ => None,
         }
+    }
+
+    fn of_number(number: u32) -> Self {
+        Self::from_bits(number)
+    }
+
+    fn number(self) -> u32 {
+        self.to_bits()
     }
 }
 
@@ -117,7 +131,7 @@ impl DestinationKey for Ipv6Addr {
     }
 
     fn route(self, view: &View) -> Route {
-        view.route6(self)
+        view.way6(self)
     }
 
     fn look_up(view: &View, addresses: &[Self], hops: &mut [Found]) {
@@ -131,6 +145,14 @@ impl DestinationKey for Ipv6Addr {
             _ => None,
         }
     }
+
+    fn of_number(number: u32) -> Self {
+        Self::from_bits(number.into())
+    }
+
+    fn number(self) -> u32 {
+        u32::try_from(self.to_bits()).unwrap_or(u32::MAX)
+    }
 }
 
 /// 2^64 divided by the golden ratio, odd (Knuth, The Art of Computer Programming 3, §6.4).
@@ -141,14 +163,35 @@ const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 pub(crate) struct Destination<A> {
     /// The destination.
     to: A,
-    /// The next hop: the destination itself, or a gateway.
+    /// The next hop: the destination itself, or a gateway. Of a group its number.
     pub(crate) next_hop: A,
     /// The age of the cache in which this was valid.
     age: u32,
-    /// The outgoing link; it is up.
+    /// The outgoing link; it is up. [`LinkIndex::NONE`] for a group of next hops, of which each flow
+    /// has its own.
     pub(crate) link: LinkIndex,
     /// Octets of the largest packet that the link takes; 65,535 if it takes more.
     pub(crate) mtu: u16,
+}
+
+impl<A: DestinationKey> Destination<A> {
+    /// Whether each flow has a next hop of its own.
+    #[inline]
+    pub(crate) fn is_group(&self) -> bool {
+        self.link == LinkIndex::NONE
+    }
+
+    /// The way of a packet to this destination, and which next hop of a group that is; `None` if it
+    /// leads to no neighbour over a link that is up.
+    #[inline(never)]
+    pub(crate) fn for_packet(&self, packet: &[u8], view: &View) -> Option<(Self, HopIndex)> {
+        let group = Route::Group(HopGroupIndex(self.next_hop.number()));
+        let (route, hop) = view.for_packet(group, packet);
+        let (link, next_hop) = self.to.next_hop(route)?;
+        let egress = view.interface(link).filter(|egress| egress.up)?;
+        let mtu = u16::try_from(egress.mtu).unwrap_or(u16::MAX);
+        Some((Self { next_hop, link, mtu, ..*self }, hop?))
+    }
 }
 
 /// The destination cache of one layer of one worker.
@@ -197,10 +240,20 @@ impl<A: DestinationKey> Destinations<A> {
         self.age
     }
 
-    /// The link and next hop for `to`, if it leads to a neighbour over a link that is up.
+    /// The link and next hop for a packet to `to`, if it leads to a neighbour over a link that is up,
+    /// and which next hop of a group that is.
     #[inline]
-    pub(crate) fn find_or_ask(&mut self, to: A, view: &View) -> Option<Destination<A>> {
-        self.find(to).copied().or_else(|| self.ask(to, view).copied())
+    pub(crate) fn find_or_ask(
+        &mut self,
+        to: A,
+        packet: &[u8],
+        view: &View,
+    ) -> Option<(Destination<A>, Option<HopIndex>)> {
+        let found = self.find(to).copied().or_else(|| self.ask(to, view).copied())?;
+        if !found.is_group() {
+            return Some((found, None));
+        }
+        found.for_packet(packet, view).map(|(way, hop)| (way, Some(hop)))
     }
 
     /// Looks up the route, and keeps the result.
@@ -242,9 +295,12 @@ impl<A: DestinationKey> Destinations<A> {
         }
     }
 
-    /// Keeps a route that leads to a neighbour over a link that is up.
+    /// Keeps a route that leads to a neighbour over a link that is up, or by a group.
     #[inline]
     fn keep_route(&mut self, to: A, route: Route, view: &View) -> Option<&Destination<A>> {
+        if let Route::Group(HopGroupIndex(group)) = route {
+            return self.keep(to, A::of_number(group), LinkIndex::NONE, u32::MAX);
+        }
         let (link, next_hop) = to.next_hop(route)?;
         let egress = view.interface(link).filter(|egress| egress.up)?;
         self.keep(to, next_hop, link, egress.mtu)

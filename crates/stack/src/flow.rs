@@ -1,11 +1,12 @@
 //! The flow of a frame, so that one worker has all of it.
 
+use gatewright_tables::Flow;
 use gatewright_wire::{
     Framing, IpProtocol,
     ipv4::Ipv4,
     ipv6::{Ipv6, Ipv6Fields},
 };
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A number for the flow of a frame that begins as `framing` says: the same for all its frames, in
 /// both directions. `None` if the frame carries no IP packet.
@@ -102,6 +103,52 @@ impl FlowKey {
     pub const fn destination(&self) -> IpAddr {
         self.destination
     }
+}
+
+/// The flow of an IP packet as groups of next hops tell flows apart ([`Flow`]); that of what is no IP
+/// packet is as good as any.
+///
+/// SCTP has its ports where UDP has them (RFC 9260 §3.1).
+pub(crate) fn group_flow(packet: &[u8]) -> Flow {
+    let with_ports = |protocol| {
+        [IpProtocol::TCP, IpProtocol::UDP, IpProtocol::UDP_LITE, IpProtocol::SCTP]
+            .contains(&protocol)
+    };
+    // What is behind the packet's end, its link has padded.
+    let ports = |protocol: IpProtocol, header_len: usize, len: usize| {
+        let payload = packet.get(header_len..len.min(packet.len())).unwrap_or_default();
+        let ports = payload.first_chunk().filter(|_| with_ports(protocol));
+        ports.copied().map(u32::from_le_bytes)
+    };
+    if packet.first().is_some_and(|first| first >> 4 == 4)
+        && let Ok((ip, _)) = Ipv4::split(packet)
+    {
+        let (protocol, len) = (ip.protocol(), usize::from(ip.total_length()));
+        let rest = ports(protocol, ip.header_len(), len).filter(|_| !ip.is_fragment());
+        let word = |address: Ipv4Addr| [u32::from_le_bytes(address.octets()), 0, 0, 0];
+        return Flow {
+            source: word(ip.source_address()),
+            destination: word(ip.destination_address()),
+            protocol: protocol.0,
+            rest: rest.unwrap_or(0),
+        };
+    }
+    let Ok((ip, _)) = Ipv6::split(packet) else { return Flow::default() };
+    let (protocol, len) = (ip.next_header(), Ipv6::LEN + usize::from(ip.payload_length()));
+    Flow {
+        source: words(ip.source_address()),
+        destination: words(ip.destination_address()),
+        protocol: protocol.0,
+        rest: ports(protocol, Ipv6::LEN, len).unwrap_or_else(|| ip.flow_label()),
+    }
+}
+
+/// The words of an address in the order of the header.
+fn words(address: Ipv6Addr) -> [u32; 4] {
+    let octets = address.octets();
+    let (words, _) = octets.as_chunks::<4>();
+    let word = |at: usize| words.get(at).copied().map_or(0, u32::from_le_bytes);
+    [word(0), word(1), word(2), word(3)]
 }
 
 /// A bijective mix whose upper half depends on all bits (SplitMix64, Steele, Lea, Flood 2014).

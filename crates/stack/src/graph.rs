@@ -4,6 +4,7 @@ use crate::{
     At, AttachmentId, Binding, Context, Counter, Drops, EdgeTarget, Event, Groups, HandedOver,
     Handler, Layer, LostNeighbours, NodeIndex, Out, Paths, Place, Plan, Reason, Side, View,
     VirtualLink, Wiring,
+    hop_counters::HopCounters,
     icmp_counters::IcmpCounters,
     layer::{Found, LayerEvents, NOTHING_FOUND, UNCLAIMED},
     link_layer::NO_HEADROOM,
@@ -88,6 +89,7 @@ struct Floor {
     /// Drops that belong to no layer: on edges that lead nowhere, and in loops.
     drops: Drops,
     icmp: IcmpCounters,
+    hops: HopCounters,
     /// Buffer to split a batch by link.
     seen: Batch,
     others: Batch,
@@ -147,6 +149,7 @@ impl Graph {
             datagrams,
             drops: Drops::default(),
             icmp: IcmpCounters::default(),
+            hops: HopCounters::default(),
             seen: Batch::default(),
             others: Batch::default(),
             sent: Vec::new(),
@@ -155,8 +158,8 @@ impl Graph {
         Self { ready: ready(), wiring, floor, batch: Batch::default() }
     }
 
-    /// Counts in a table from now on: the drops of each layer, those of no layer, and the ICMP
-    /// messages of this host. `plan` is that of the layers; the graph has taken no packet yet.
+    /// Counts in a table from now on: the drops of each layer, those of no layer, the ICMP
+    /// messages of this host, and packets by the next hops of groups. `plan` is that of the layers; the graph has taken no packet yet.
     ///
     /// # Errors
     ///
@@ -181,6 +184,7 @@ impl Graph {
         }
         self.floor.drops = Drops::named(slots, name(CounterOwner::Graph, "graph", None))?;
         self.floor.icmp = IcmpCounters::named(slots, worker)?;
+        self.floor.hops = HopCounters::named(slots, worker)?;
         Ok(())
     }
 
@@ -621,6 +625,7 @@ impl Floor {
             ready: &mut self.ready,
             drops,
             icmp: &self.icmp,
+            hops: &self.hops,
             trace: self.trace.as_mut(),
             host: &self.host,
             told: &mut self.told,

@@ -6,20 +6,23 @@
 
 mod event;
 mod follower;
+mod hop_groups;
 mod records;
 mod shared;
 mod sources;
 
 pub use event::{Event, Lease, RouterPreference};
 pub use follower::RouteFollower;
+pub use hop_groups::{HopShare, ROUTE_HOPS_MAX, WeightedHop};
 
 use gatewright_packet::{LinkAddress, LinkIndex};
 use gatewright_tables::{
-    CounterSlots, HopIndex, MapWriter, Prefix, RegionError, Routes, RoutesFull, Tables,
-    TablesWriter, Wakers,
+    CounterSlots, Flow, HopGroupIndex, HopIndex, MapWriter, Prefix, RegionError, Routes,
+    RoutesFull, Tables, TablesWriter, Wakers,
     records::{Neighbour, NeighbourKey, Published},
 };
 use gatewright_wire::MacAddress;
+use hop_groups::HopGroupSet;
 use std::{
     collections::HashMap,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -166,6 +169,8 @@ pub enum Route {
         /// The next hop.
         gateway: IpAddr,
     },
+    /// To one of several next hops, by the packet's flow.
+    Group(HopGroupIndex),
     /// Nowhere, silently.
     Blackhole,
     /// Nowhere, with an ICMP error *prohibited*.
@@ -194,6 +199,7 @@ pub struct Host {
     tables: TablesWriter,
     hops: Vec<Route>,
     hop_of: HashMap<Route, HopIndex>,
+    groups: HopGroupSet,
     /// Whether changes are not published one by one: [`Host::change`] publishes them together.
     quiet: bool,
     /// A copy of the routes elsewhere.
@@ -210,6 +216,12 @@ pub enum HostError {
     /// The table of next hops is full.
     #[error("a host has at most {HOPS_MAX} next hops")]
     Hops,
+    /// The table of groups of next hops is full.
+    #[error("a host has at most {} groups of next hops", hop_groups::GROUPS_MAX)]
+    Groups,
+    /// A route has too many next hops.
+    #[error("a route has at most {ROUTE_HOPS_MAX} next hops")]
+    GroupHops,
     /// The table of interfaces is full.
     #[error("a host has at most {INTERFACES_MAX} interfaces")]
     Interfaces,
@@ -467,7 +479,8 @@ impl Host {
     /// [`HostError`] if a table is full.
     pub fn add_route(&mut self, to: Prefix<Ipv4Addr>, route: Route) -> Result<(), HostError> {
         let hop = self.hop(route)?;
-        self.tables.routes4.insert(to, hop)?;
+        let before = self.tables.routes4.insert(to, hop)?;
+        self.count_routes(before, Some(hop));
         if let Some(follower) = &mut self.follower {
             follower.insert4(to, hop, &self.tables.routes4);
         }
@@ -481,7 +494,8 @@ impl Host {
     /// [`HostError`] if a table is full.
     pub fn add_route6(&mut self, to: Prefix<Ipv6Addr>, route: Route) -> Result<(), HostError> {
         let hop = self.hop(route)?;
-        self.tables.routes6.insert(to, hop)?;
+        let before = self.tables.routes6.insert(to, hop)?;
+        self.count_routes(before, Some(hop));
         if let Some(follower) = &mut self.follower {
             follower.insert6(to, hop);
         }
@@ -490,7 +504,8 @@ impl Host {
 
     /// Removes the IPv4 route to exactly `to`.
     pub fn remove_route(&mut self, to: Prefix<Ipv4Addr>) {
-        self.tables.routes4.remove(to);
+        let before = self.tables.routes4.remove(to);
+        self.count_routes(before, None);
         if let Some(follower) = &mut self.follower {
             follower.remove4(to, &self.tables.routes4);
         }
@@ -498,7 +513,8 @@ impl Host {
 
     /// Removes the IPv6 route to exactly `to`.
     pub fn remove_route6(&mut self, to: Prefix<Ipv6Addr>) {
-        self.tables.routes6.remove(to);
+        let before = self.tables.routes6.remove(to);
+        self.count_routes(before, None);
         if let Some(follower) = &mut self.follower {
             follower.remove6(to);
         }
@@ -554,6 +570,7 @@ impl Host {
         let _there = self.tables.published.set(0, &Published { is_under_way: true });
         records::write(&self.interfaces, &mut self.tables);
         let _there = self.tables.published.set(0, &Published { is_under_way: false });
+        self.settle_groups();
     }
 }
 
@@ -664,15 +681,54 @@ impl View {
     }
 
     /// The route for a packet to `destination`. Multicast and link-local destinations are not
-    /// looked up here: they are bound to a link.
+    /// looked up here: they are bound to a link. Of several next hops it is one for each destination.
     #[inline]
     pub fn route4(&self, destination: Ipv4Addr) -> Route {
-        self.hop(self.tables.routes4.lookup(destination).ok())
+        let [octets, rest] = [destination.octets(), [0; 4]];
+        self.alone(self.way4(destination), [octets, rest, rest, rest])
     }
 
     /// The route for a packet to `destination`, as [`Self::route4`].
     pub fn route6(&self, destination: Ipv6Addr) -> Route {
+        let octets = destination.octets();
+        let (words, _) = octets.as_chunks();
+        let word = |at: usize| words.get(at).copied().unwrap_or_default();
+        self.alone(self.way6(destination), [word(0), word(1), word(2), word(3)])
+    }
+
+    /// As [`Self::route4`], or a group of next hops.
+    #[inline]
+    pub(crate) fn way4(&self, destination: Ipv4Addr) -> Route {
+        self.hop(self.tables.routes4.lookup(destination).ok())
+    }
+
+    /// As [`Self::route6`], or a group of next hops.
+    pub(crate) fn way6(&self, destination: Ipv6Addr) -> Route {
         self.hop(self.tables.routes6.lookup(destination).ok())
+    }
+
+    /// The route of a packet by a route that may be a group, and which of the group's next hops it
+    /// leads by.
+    #[inline]
+    pub(crate) fn for_packet(&self, route: Route, packet: &[u8]) -> (Route, Option<HopIndex>) {
+        match route {
+            Route::Group(group) => self.member(group, crate::flow::group_flow(packet).bucket()),
+            route => (route, None),
+        }
+    }
+
+    /// The next hop of a flow.
+    pub(crate) fn member(&self, group: HopGroupIndex, bucket: u32) -> (Route, Option<HopIndex>) {
+        let member = self.tables.hop_groups.member(group, bucket);
+        (self.hop(member), member)
+    }
+
+    /// The one next hop of a destination, whatever the flow.
+    #[inline]
+    fn alone(&self, route: Route, destination: [[u8; 4]; 4]) -> Route {
+        let Route::Group(group) = route else { return route };
+        let destination = destination.map(u32::from_le_bytes);
+        self.member(group, Flow { destination, ..Flow::default() }.bucket()).0
     }
 
     /// The source address for `destination`: one of the outgoing link, with the longest common

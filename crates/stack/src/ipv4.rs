@@ -16,6 +16,7 @@ use crate::{
     wiring::EdgeIndex,
 };
 use gatewright_packet::{Arrival, Batch, LinkIndex, NextHop, Packet};
+use gatewright_tables::HopIndex;
 use gatewright_wire::{EtherType, IpProtocol, ipv4::Ipv4Mut};
 use header::Header;
 use std::{
@@ -173,19 +174,24 @@ impl Ipv4Layer {
         self.own == (address, self.destinations.age())
     }
 
-    /// Handles any received packet.
-    fn route(&mut self, destination: Ipv4Addr, out: &Out<'_>) -> Route {
+    /// The route of a packet, and which next hop of a group that is.
+    fn route(
+        &mut self,
+        destination: Ipv4Addr,
+        packet: &[u8],
+        out: &Out<'_>,
+    ) -> (Route, Option<HopIndex>) {
         if self.own_is(destination) {
-            return Route::Local;
+            return (Route::Local, None);
         }
-        let route = out.host().route4(destination);
+        let route = out.host().way4(destination);
         if route == Route::Local {
             self.own = (destination, self.destinations.age());
         }
-        route
+        out.host().for_packet(route, packet)
     }
 
-    /// Delivers a packet for this host to its protocol.
+    /// Handles any received packet.
     fn accept(&mut self, mut packet: Packet, out: &mut Out<'_>) {
         if self.transit_only {
             return out.hand_over(Side::Receive, packet);
@@ -199,10 +205,12 @@ impl Ipv4Layer {
         };
         // What is behind the packet's end, its link has padded.
         packet.truncate(header.total_length);
-        let route = self.route(header.destination, out);
+        let (route, hop) = self.route(header.destination, packet.octets(), out);
         match received_way(&header, &packet, route, out) {
             Ok(Way::Up) => self.deliver(header, packet, out),
-            Ok(Way::Down(link, next_hop)) => forward(&header, packet, link, next_hop, out),
+            Ok(Way::Down(link, next_hop)) => {
+                forward(&header, packet, (link, next_hop, hop), out);
+            }
             Err(refusal) => refuse(refusal, packet, out),
         }
     }
@@ -251,15 +259,20 @@ impl Ipv4Layer {
             return;
         };
         let free = meta.egress == LinkIndex::NONE;
-        let known =
-            if free { self.destinations.find_or_ask(destination, out.host()) } else { None };
-        let (way, mtu) = if let Some(known) = known {
+        let known = if free {
+            self.destinations.find_or_ask(destination, packet.octets(), out.host())
+        } else {
+            None
+        };
+        let (way, mtu, hop) = if let Some((known, hop)) = known {
             let next_hop = NextHop::Neighbour(known.next_hop.into());
-            (Way::Down(known.link, next_hop), u32::from(known.mtu))
+            (Way::Down(known.link, next_hop), u32::from(known.mtu), hop)
         } else {
             match transmit_way(destination, meta.egress, out) {
-                Ok(Way::Up) => (Way::Up, 0),
-                Ok(Way::Down(link, next_hop)) => (Way::Down(link, next_hop), mtu_of(link, out)),
+                Ok(Way::Up) => (Way::Up, 0, None),
+                Ok(Way::Down(link, next_hop)) => {
+                    (Way::Down(link, next_hop), mtu_of(link, out), None)
+                }
                 Err(refusal) => {
                     refuse(refusal, packet, out);
                     return;
@@ -284,7 +297,7 @@ impl Ipv4Layer {
                         out.paths().sent(packet.octets(), now);
                     }
                     let mtu = out.paths().mtu(destination.into(), mtu, now);
-                    push_down(&header, packet, (link, next_hop, mtu), out);
+                    push_down(&header, packet, (link, next_hop, hop), mtu, out);
                 }
             },
             Err(reason) => out.drop(reason, packet),
@@ -357,7 +370,7 @@ fn received_way(
         Route::Via { link, gateway } => Ok(Way::Down(link, NextHop::Neighbour(gateway))),
         Route::Blackhole => Err(Refusal::Drop(BLACKHOLE)),
         Route::Prohibited => Err(Refusal::Error(IcmpError::Prohibited, 0)),
-        Route::None | Route::Local | Route::Broadcast(_) => {
+        Route::None | Route::Local | Route::Broadcast(_) | Route::Group(_) => {
             Err(Refusal::Error(IcmpError::NetworkUnreachable, 0))
         }
     }
@@ -398,10 +411,10 @@ pub(crate) const ALL_ROUTERS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 2);
 fn forward(
     header: &Header,
     mut packet: Packet,
-    link: LinkIndex,
-    next_hop: NextHop,
+    to: (LinkIndex, NextHop, Option<HopIndex>),
     out: &mut Out<'_>,
 ) {
+    let (link, next_hop, _) = to;
     if header.time_to_live <= 1 {
         refuse(Refusal::Error(IcmpError::HopLimit, 0), packet, out);
         return;
@@ -423,7 +436,7 @@ fn forward(
     if !whole && let Some(octets) = packet.octets_mut().first_chunk_mut() {
         Ipv4Mut::of(octets).spend_hop();
     }
-    push_down(header, packet, (link, next_hop, mtu), out);
+    push_down(header, packet, to, mtu, out);
 }
 
 /// The MTU of a link; none if it is down or gone.
@@ -436,11 +449,13 @@ fn exceeds(total_length: usize, mtu: u32) -> bool {
     usize::try_from(mtu).is_ok_and(|mtu| total_length > mtu)
 }
 
-/// Sends a complete packet by a link to a next hop, in fragments if it is larger than the MTU.
+/// Sends a complete packet by a link to a next hop, in fragments if it is larger than the MTU. It is
+/// counted once by the next hop of a group.
 fn push_down(
     header: &Header,
     mut packet: Packet,
-    (link, next_hop, mtu): (LinkIndex, NextHop, u32),
+    (link, next_hop, hop): (LinkIndex, NextHop, Option<HopIndex>),
+    mtu: u32,
     out: &mut Out<'_>,
 ) {
     let meta = packet.meta_mut();
@@ -450,11 +465,13 @@ fn push_down(
     if mtu == 0 {
         out.drop(LINK_DOWN, packet);
     } else if !exceeds(header.total_length, mtu) {
+        out.count_hop(hop);
         push_frame(packet, link, out);
     } else if header.dont_fragment {
         refuse(Refusal::Error(IcmpError::TooBig, mtu), packet, out);
     } else {
         let mtu = usize::try_from(mtu).unwrap_or(usize::MAX);
+        out.count_hop(hop);
         fragment::send(packet, mtu, |fragment, out| push_frame(fragment, link, out), out);
     }
 }
@@ -503,7 +520,9 @@ fn transmit_way(destination: Ipv4Addr, bound: LinkIndex, out: &Out<'_>) -> Resul
         Route::Connected(link) => (link, neighbour),
         Route::Via { link, gateway } => (link, NextHop::Neighbour(gateway)),
         Route::None if bound != LinkIndex::NONE => (bound, neighbour),
-        Route::None => return Err(Refusal::Error(IcmpError::NetworkUnreachable, 0)),
+        Route::None | Route::Group(_) => {
+            return Err(Refusal::Error(IcmpError::NetworkUnreachable, 0));
+        }
         Route::Prohibited => return Err(Refusal::Error(IcmpError::Prohibited, 0)),
         Route::Blackhole => return Err(Refusal::Drop(BLACKHOLE)),
     };

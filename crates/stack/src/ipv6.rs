@@ -14,6 +14,7 @@ use crate::{
 };
 use chain::{Chain, ChainStep};
 use gatewright_packet::{Arrival, Batch, LinkIndex, NextHop, Packet};
+use gatewright_tables::HopIndex;
 use gatewright_wire::{
     EtherType, IpProtocol,
     icmpv6::Icmpv6Type,
@@ -133,9 +134,12 @@ impl Ipv6Layer {
             }
             return self.deliver(packet, out);
         }
-        match out.host().route6(destination) {
+        match out.host().way6(destination) {
             Route::Local => self.deliver(packet, out),
-            route => forward(packet, source, destination, route, out),
+            route => {
+                let to = out.host().for_packet(route, packet.octets());
+                forward(packet, source, destination, to, out);
+            }
         }
     }
 
@@ -194,29 +198,31 @@ impl Ipv6Layer {
         let Ok((ip, _)) = Ipv6::split(packet.octets()) else { return out.drop(TRUNCATED, packet) };
         let destination = ip.destination_address();
         let preset = packet.meta().egress;
-        let (link, next_hop) = if destination.is_multicast() || destination.is_unicast_link_local()
-        {
-            // The link is part of such an address; without one, a host with one link has no choice.
-            let only = || match out.host().interfaces() {
-                [only] => Some(only.link),
-                _ => None,
+        let (link, next_hop, hop) =
+            if destination.is_multicast() || destination.is_unicast_link_local() {
+                // The link is part of such an address; without one, a host with one link has no choice.
+                let only = || match out.host().interfaces() {
+                    [only] => Some(only.link),
+                    _ => None,
+                };
+                let link = Some(preset).filter(|&link| link != LinkIndex::NONE).or_else(only);
+                let Some(link) = link else { return out.drop(NO_LINK, packet) };
+                let to_self = out.host().interface(link).is_some_and(|i| i.has(destination.into()));
+                if to_self {
+                    packet.meta_mut().ingress = link;
+                    return self.deliver(packet, out);
+                }
+                (link, destination, None)
+            } else {
+                let host = out.host();
+                let (route, hop) = host.for_packet(host.way6(destination), packet.octets());
+                match route {
+                    Route::Local => return self.deliver(packet, out),
+                    Route::Connected(link) | Route::Broadcast(link) => (link, destination, hop),
+                    Route::Via { link, gateway: IpAddr::V6(gateway) } => (link, gateway, hop),
+                    _ => return ask_for_error(packet, IcmpError::NetworkUnreachable, 0, out),
+                }
             };
-            let link = Some(preset).filter(|&link| link != LinkIndex::NONE).or_else(only);
-            let Some(link) = link else { return out.drop(NO_LINK, packet) };
-            let to_self = out.host().interface(link).is_some_and(|i| i.has(destination.into()));
-            if to_self {
-                packet.meta_mut().ingress = link;
-                return self.deliver(packet, out);
-            }
-            (link, destination)
-        } else {
-            match out.host().route6(destination) {
-                Route::Local => return self.deliver(packet, out),
-                Route::Connected(link) | Route::Broadcast(link) => (link, destination),
-                Route::Via { link, gateway: IpAddr::V6(gateway) } => (link, gateway),
-                _ => return ask_for_error(packet, IcmpError::NetworkUnreachable, 0, out),
-            }
-        };
         let meta = packet.meta_mut();
         meta.egress = link;
         meta.next_hop = NextHop::Neighbour(next_hop.into());
@@ -227,6 +233,7 @@ impl Ipv6Layer {
             out.paths().sent(packet.octets(), now);
         }
         let mtu = out.paths().mtu(destination.into(), link_mtu, now);
+        out.count_hop(hop);
         if octets(&packet) <= mtu {
             return push_down(packet, out);
         }
@@ -286,7 +293,7 @@ fn forward(
     mut packet: Packet,
     source: Ipv6Addr,
     destination: Ipv6Addr,
-    route: Route,
+    (route, hop): (Route, Option<HopIndex>),
     out: &mut Out<'_>,
 ) {
     let ingress = packet.meta().ingress;
@@ -327,6 +334,7 @@ fn forward(
     meta.egress = link;
     meta.next_hop = NextHop::Neighbour(next_hop.into());
     meta.ether_type = EtherType::IPV6.0;
+    out.count_hop(hop);
     push_down(packet, out);
 }
 

@@ -3,10 +3,12 @@
 use crate::{
     At, Drops, Event, Groups, HandedOver, Learnt, LostNeighbours, NodeIndex, Paths, Reason, Side,
     Trace, View,
+    hop_counters::HopCounters,
     icmp_counters::{IcmpCounters, IcmpFate, IcmpType},
     wiring::{EdgeIndex, Wiring},
 };
 use gatewright_packet::{Batch, LinkIndex, NextHop, Packet, Pool};
+use gatewright_tables::HopIndex;
 use std::{cmp::Ordering, net::IpAddr, time::Duration};
 
 /// A protocol layer: takes batches from below and from above, and pushes packets on.
@@ -51,6 +53,7 @@ pub struct Out<'a> {
     pub(crate) ready: &'a mut Vec<EdgeIndex>,
     pub(crate) drops: &'a Drops,
     pub(crate) icmp: &'a IcmpCounters,
+    pub(crate) hops: &'a HopCounters,
     /// The trace that runs, if any.
     pub(crate) trace: Option<&'a mut Trace>,
     pub(crate) host: &'a View,
@@ -314,6 +317,13 @@ impl Out<'_> {
     /// Counts an ICMP message of this host.
     pub(crate) fn count_icmp(&self, fate: IcmpFate, of: IcmpType) {
         self.icmp.add(fate, of);
+    }
+
+    /// Counts a packet that is sent by a next hop of a group.
+    pub(crate) fn count_hop(&self, hop: Option<HopIndex>) {
+        if let Some(hop) = hop {
+            self.hops.add(hop);
+        }
     }
 
     #[inline(always)]

@@ -28,6 +28,7 @@ mod graph;
 mod groups;
 mod handler;
 mod handoff;
+mod hop_counters;
 mod host;
 mod icmp_counters;
 mod icmpv4;
@@ -76,9 +77,10 @@ pub use graph::{Exit, Graph, Swap};
 pub use groups::{GROUPS_MAX, Groups};
 pub use handler::{Attachment, AttachmentId, Context, Handler, Place, tap};
 pub use handoff::{HandedOver, KeptNeighbours, UsedNeighbours};
+pub use hop_counters::HOP_PACKETS;
 pub use host::{
-    Address, AddressState, Advertise, Event, Host, HostError, Interface, Lease, Route,
-    RouteFollower, RouterPreference, View,
+    Address, AddressState, Advertise, Event, HopShare, Host, HostError, Interface, Lease,
+    ROUTE_HOPS_MAX, Route, RouteFollower, RouterPreference, View, WeightedHop,
 };
 pub use icmp_counters::IcmpCounts;
 pub use icmpv4::Icmpv4Layer;

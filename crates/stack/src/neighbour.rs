@@ -262,6 +262,23 @@ impl Neighbours {
         }
     }
 
+    /// Starts to resolve an unknown neighbour for which no packet waits, and makes that due at once.
+    /// Whoever asks limits how many.
+    pub fn solicit(&mut self, address: IpAddr, now: Duration) {
+        if self.kept.is_some() || self.entries.find(address).is_some() {
+            return;
+        }
+        let index = self.insert(address, now);
+        let Some((index, entry)) = index.and_then(|at| Some((at, self.entries.get_mut(at)?)))
+        else {
+            return;
+        };
+        (entry.solicited, entry.origin) = (1, Origins::OWN);
+        self.outputs.push_back(NeighbourOutput::Solicit { address, to: None });
+        self.arm(index, now + self.retransmit);
+        self.settle_soon();
+    }
+
     /// Starts to resolve an unknown neighbour, if the origin of `packet` may have one more.
     fn ask_for(&mut self, address: IpAddr, packet: &Packet, now: Duration) -> Result<u32, Reason> {
         let origin = self.origins.take(packet, address, now).ok_or(RESOLUTION_LIMITED)?;

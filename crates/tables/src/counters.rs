@@ -56,6 +56,8 @@ pub enum CounterOwner {
     Icmp(u16),
     /// An application on the worker, by its id.
     Application(u32),
+    /// A next hop of a group, by its place in the table of next hops.
+    NextHop(u32),
 }
 
 /// The name of a counter.
@@ -90,6 +92,7 @@ impl Record for CounterName {
             CounterOwner::Handler(id) => (5, id),
             CounterOwner::Icmp(version) => (6, version.into()),
             CounterOwner::Application(id) => (7, id),
+            CounterOwner::NextHop(hop) => (8, hop),
         };
         let link = self.link.map_or(ALL_LINKS, u32::from);
         let packer = Packer::default().word(self.worker.into()).word(kind).word(number).word(link);
@@ -108,6 +111,7 @@ impl Record for CounterName {
             5 => CounterOwner::Handler(words.word()?),
             6 => CounterOwner::Icmp(words.small()?),
             7 => CounterOwner::Application(words.word()?),
+            8 => CounterOwner::NextHop(words.word()?),
             _ => return None,
         };
         let link = match words.word()? {

@@ -8,6 +8,7 @@
 //!   its one writer; [`Region`] attaches to one, read-only.
 //! - [`Table`]: an array of records, found by place. [`Map`]: records found by a key.
 //! - [`RoutesWriter`] and [`Routes`]: longest-prefix match for both families.
+//! - [`HopGroups`]: next hops of which each flow keeps one.
 //! - [`LabelTable`] and [`LabelTableWriter`]: labels and paths with their next hops, which programs
 //!   in the kernel read, too.
 //! - [`CounterSlots`] and [`CounterTable`]: counters of workers, by name; each is a number that its
@@ -35,6 +36,7 @@
 #[cfg(not(loom))]
 mod counters;
 mod down;
+mod hop_groups;
 #[cfg(all(test, loom))]
 mod interleavings;
 #[cfg(not(loom))]
@@ -64,6 +66,10 @@ pub use counters::{
     CountersFull, CountersWriter,
 };
 pub use down::DownShares;
+pub use hop_groups::{
+    BUCKETS, Flow, GROUP_MEMBERS_MAX, GroupMember, HopGroupIndex, HopGroups, HopGroupsWriter,
+    spread,
+};
 #[cfg(not(loom))]
 pub use labels::{
     LABEL_CLASSES, LABEL_LINKS_MAX, LABEL_PATHS_MAX, LABEL_TTL, LABELS_MAX, LabelAreas, LabelHop,
@@ -78,8 +84,8 @@ pub use pack::{Packer, Unpacker};
 pub use record::{ReadError, Record, RecordWords};
 #[cfg(not(loom))]
 pub use region::{
-    CountersAt, DownSharesAt, HistogramsAt, MapAt, Region, RegionError, RegionLayout, RegionOwner,
-    RingsAt, RoutesAt, TableAt, WakersAt,
+    CountersAt, DownSharesAt, HistogramsAt, HopGroupsAt, MapAt, Region, RegionError, RegionLayout,
+    RegionOwner, RingsAt, RoutesAt, TableAt, WakersAt,
 };
 pub use routes::{
     Family, HopIndex, Miss, Prefix, PrefixError, PrefixKey, Routes, RoutesFull, RoutesStats,

@@ -7,6 +7,7 @@ mod plan;
 
 pub use plan::{EntityPlan, EntityReports, LATEST_OCTETS_MAX, LatestReport, PLAN_OCTETS_MAX};
 
+use crate::hop_groups::HopGroupIndex;
 use crate::pack::{Packer, Unpacker};
 use crate::record::Record;
 use crate::routes::HopIndex;
@@ -234,6 +235,8 @@ pub enum HopKind {
     Prohibited,
     /// Everyone on the link, this host included: never forwarded.
     Broadcast,
+    /// One of a group of next hops ([`HopGroups`](crate::HopGroups)), by the packet's flow.
+    Group(HopGroupIndex),
 }
 
 /// The next hop of a route; its place in the table is the route's [`HopIndex`].
@@ -262,7 +265,7 @@ impl NextHop {
 }
 
 impl Record for NextHop {
-    const NAME: &'static str = "next-hop/2";
+    const NAME: &'static str = "next-hop/3";
     type Words = [u32; 8];
 
     #[inline]
@@ -275,9 +278,10 @@ impl Record for NextHop {
             HopKind::Unreachable => 4,
             HopKind::Prohibited => 5,
             HopKind::Broadcast => 6,
+            HopKind::Group(_) => 7,
         };
-        let packer = Packer::default().word(kind).word(self.link.into());
-        packer.word(self.mtu).address(self.gateway).finish()
+        let place = if let HopKind::Group(group) = self.kind { group.0 } else { self.link.into() };
+        Packer::default().word(kind).word(place).word(self.mtu).address(self.gateway).finish()
     }
 
     #[inline]
@@ -291,6 +295,10 @@ impl Record for NextHop {
             4 => HopKind::Unreachable,
             5 => HopKind::Prohibited,
             6 => HopKind::Broadcast,
+            7 => {
+                let kind = HopKind::Group(HopGroupIndex(words.word()?));
+                return Some(Self { kind, link: 0, mtu: words.word()?, gateway: words.address()? });
+            }
             _ => return None,
         };
         Some(Self { kind, link: words.small()?, mtu: words.word()?, gateway: words.address()? })

@@ -11,6 +11,7 @@
 
 use crate::counters::{CounterName, CounterShape, CounterTable, CountersWriter};
 use crate::down::DownShares;
+use crate::hop_groups::{BUCKETS, HopGroups, HopGroupsWriter, group_words};
 use crate::map::{Map, MapWriter, map_words};
 use crate::mapping::{Access, Mapping, cannot_shrink, reopen, sealed_memory};
 use crate::memory::{Words, halves};
@@ -101,6 +102,10 @@ pub struct MapAt<K, R>(Section, PhantomData<fn() -> (K, R)>);
 #[derive(Debug)]
 pub struct RoutesAt<A>(Section, PhantomData<fn() -> A>);
 
+/// A place for [`HopGroups`] in every region of one layout.
+#[derive(Debug)]
+pub struct HopGroupsAt(Section);
+
 /// A place for counters in every region of one layout.
 #[derive(Debug)]
 pub struct CountersAt(Section, CounterShape);
@@ -189,6 +194,20 @@ impl RegionLayout {
         let words = Shape::of::<A>(capacity).words().map(index);
         let section = self.section(name, capacity, words, &["routes", &bits])?;
         Ok(RoutesAt(section, PhantomData))
+    }
+
+    /// Adds groups of next hops, `capacity` of them.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError::TooLarge`].
+    pub fn hop_groups(
+        &mut self,
+        name: &'static str,
+        capacity: u32,
+    ) -> Result<HopGroupsAt, RegionError> {
+        let kinds = ["hop-groups/1", &BUCKETS.to_string()];
+        self.section(name, capacity, group_words(capacity), &kinds).map(HopGroupsAt)
     }
 
     /// Adds counters: `capacity` for each of `workers` workers.
@@ -379,6 +398,11 @@ impl Region {
         Routes::new(self.part(&at.0))
     }
 
+    /// A reader of groups of next hops.
+    pub fn hop_groups(&self, at: &HopGroupsAt) -> HopGroups {
+        HopGroups::new(self.part(&at.0))
+    }
+
     /// A reader of counters.
     pub fn counters(&self, at: &CountersAt) -> CounterTable {
         CounterTable::new(self.part(&at.0), at.1)
@@ -561,6 +585,15 @@ impl RegionOwner {
     /// [`RegionError::Taken`] the second time.
     pub fn routes<A: Family>(&mut self, at: &RoutesAt<A>) -> Result<RoutesWriter<A>, RegionError> {
         Ok(RoutesWriter::new(self.take(&at.0)?, Shape::of::<A>(at.0.capacity)))
+    }
+
+    /// The writer of groups of next hops; each stays in force until it is set.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError::Taken`] the second time.
+    pub fn hop_groups(&mut self, at: &HopGroupsAt) -> Result<HopGroupsWriter, RegionError> {
+        Ok(HopGroupsWriter::new(self.take(&at.0)?))
     }
 
     /// The writer of counters; it leaves them as they are until it begins.

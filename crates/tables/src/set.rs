@@ -2,6 +2,7 @@
 
 use crate::counters::{CounterSlots, CounterTable, CountersWriter};
 use crate::down::DownShares;
+use crate::hop_groups::{HopGroups, HopGroupsWriter};
 use crate::map::{Map, MapWriter};
 use crate::memory::Words;
 use crate::messages::{MessageReceiver, MessageSender};
@@ -10,8 +11,8 @@ use crate::records::{
     NextHop, Published, Sender,
 };
 use crate::region::{
-    CountersAt, DownSharesAt, HistogramsAt, MapAt, Region, RegionError, RegionLayout, RegionOwner,
-    RingsAt, RoutesAt, TableAt, WakersAt,
+    CountersAt, DownSharesAt, HistogramsAt, HopGroupsAt, MapAt, Region, RegionError, RegionLayout,
+    RegionOwner, RingsAt, RoutesAt, TableAt, WakersAt,
 };
 use crate::routes::{Routes, RoutesWriter};
 use crate::sojourn::{WorkerHistogram, WorkerHistograms};
@@ -29,6 +30,8 @@ pub struct Capacities {
     pub addresses: u32,
     /// Next hops.
     pub hops: u32,
+    /// Groups of next hops, 4 KiB each.
+    pub hop_groups: u32,
     /// Neighbours, over all links; must outlast a scan of a network.
     pub neighbours: u32,
     /// Neighbours that are set, not learnt.
@@ -56,6 +59,7 @@ impl Default for Capacities {
             interfaces: 64,
             addresses: 1024,
             hops: 4096,
+            hop_groups: 256,
             neighbours: 8192,
             permanent: 1024,
             attachments: 256,
@@ -76,6 +80,7 @@ struct Places {
     interfaces: TableAt<Interface>,
     addresses: TableAt<Address>,
     hops: TableAt<NextHop>,
+    hop_groups: HopGroupsAt,
     neighbours: MapAt<NeighbourKey, Neighbour>,
     permanent: MapAt<NeighbourKey, Neighbour>,
     attachments: TableAt<Attachment>,
@@ -115,6 +120,7 @@ impl Places {
             interfaces: layout.table("interfaces", capacities.interfaces)?,
             addresses: layout.table("addresses", capacities.addresses)?,
             hops: layout.table("hops", capacities.hops)?,
+            hop_groups: layout.hop_groups("hop-groups", capacities.hop_groups)?,
             neighbours: layout.map("neighbours", capacities.neighbours)?,
             permanent: layout.map("permanent", capacities.permanent)?,
             attachments: layout.table("attachments", capacities.attachments)?,
@@ -162,6 +168,8 @@ pub struct Tables {
     pub addresses: Table<Address>,
     /// The next hops, by [`HopIndex`](crate::HopIndex).
     pub hops: Table<NextHop>,
+    /// The groups of next hops, by [`HopGroupIndex`](crate::HopGroupIndex).
+    pub hop_groups: HopGroups,
     /// The neighbours on all links, as the data plane knows them.
     pub neighbours: Map<NeighbourKey, Neighbour>,
     /// The neighbours that were set, which the data plane neither solicits nor forgets.
@@ -257,6 +265,7 @@ impl Tables {
             interfaces: region.table(&places.interfaces),
             addresses: region.table(&places.addresses),
             hops: region.table(&places.hops),
+            hop_groups: region.hop_groups(&places.hop_groups),
             neighbours: region.map(&places.neighbours),
             permanent: region.map(&places.permanent),
             attachments: region.table(&places.attachments),
@@ -281,6 +290,8 @@ pub struct TablesWriter {
     pub addresses: TableWriter<Address>,
     /// The next hops, by [`HopIndex`](crate::HopIndex).
     pub hops: TableWriter<NextHop>,
+    /// The groups of next hops, by [`HopGroupIndex`](crate::HopGroupIndex).
+    pub hop_groups: HopGroupsWriter,
     /// The neighbours on all links, as the data plane knows them; `None` once it has taken this.
     pub neighbours: Option<MapWriter<NeighbourKey, Neighbour>>,
     /// The neighbours that were set, which the data plane neither solicits nor forgets.
@@ -526,6 +537,7 @@ impl TablesWriter {
             interfaces: owner.table(&places.interfaces)?,
             addresses: owner.table(&places.addresses)?,
             hops: owner.table(&places.hops)?,
+            hop_groups: owner.hop_groups(&places.hop_groups)?,
             neighbours,
             permanent: owner.map(&places.permanent)?,
             attachments: owner.table(&places.attachments)?,

@@ -45,6 +45,7 @@ fn names_come_back_from_their_words() {
         CounterOwner::Edge(4095),
         CounterOwner::Handler(u32::MAX),
         CounterOwner::Icmp(6),
+        CounterOwner::NextHop(65_535),
     ];
     for owner in owners {
         for link in [None, Some(0), Some(u16::MAX)] {

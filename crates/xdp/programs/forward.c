@@ -43,6 +43,7 @@ VALUE(u16, direct)[DIRECT_ENTRIES];
 VALUE(u16, groups)[];
 VALUE(u32, routes4)[];
 VALUE(u32, routes6)[];
+VALUE(u32, members)[];
 MAP(hops);
 MAP(neighbours);
 MAP(ports);
@@ -224,23 +225,76 @@ INLINE int perhaps_own(u32 a, u32 b, u32 c, u32 d)
     return own[hash >> 6] >> (hash & 63) & 1;
 }
 
+/* Protocols with a transport checksum, and what may be in front of them (RFC 8200 §4). */
+#define TCP 6
+#define UDP 17
+#define SCTP 132
+#define UDP_LITE 136
+#define ICMPV6 58
+#define ROUTING 43
+#define DESTINATION_OPTIONS 60
+
 struct found {
     u32 port;
     u32 mtu;
     u16 macs[6];
 };
 
-/* The next hop and the neighbour behind it; `sent` is the bit of the family in `struct link`. */
-INLINE enum reason resolve(u32 index, struct neighbour_key *neighbour, u32 sent,
-                           struct found *found)
+#define FAMILY_4 0
+#define FAMILY_6 1
+
+/* A packet as rules match it. */
+struct matched {
+    u32 family;
+    u32 octets; /* of the frame, from the IP header on */
+    u32 source[4], destination[4];
+    u16 protocol;
+    u16 is_hidden; /* the upper layer is behind other headers, or in the first fragment */
+    void *transport;
+    u32 length; /* of the packet behind its IP header */
+    u32 label;  /* the flow label of IPv6 */
+};
+
+/* Mixes a word into a hash. */
+INLINE u64 stir(u64 hash, u64 word)
+{
+    hash = (hash ^ word) * 0x9e3779b97f4a7c15ull;
+    return hash ^ hash >> 32;
+}
+
+INLINE int has_ports(struct matched *packet)
+{
+    return packet->protocol == TCP || packet->protocol == UDP || packet->protocol == UDP_LITE ||
+           packet->protocol == SCTP;
+}
+
+/* The bucket of a packet's flow (`Flow::bucket` of `gatewright-tables`, `group_flow` of the graph). */
+INLINE u32 bucket_of(struct xdp_md *context, struct matched *packet)
+{
+    u32 *ports = packet->transport;
+    u64 rest = packet->label, hash = 0;
+    if (has_ports(packet) && !packet->is_hidden && packet->length >= 4 &&
+        (void *)(ports + 1) <= (void *)(u64)context->data_end)
+        rest = *ports;
+    hash = stir(hash, packet->source[0] | (u64)packet->source[1] << 32);
+    hash = stir(hash, packet->source[2] | (u64)packet->source[3] << 32);
+    hash = stir(hash, packet->destination[0] | (u64)packet->destination[1] << 32);
+    hash = stir(hash, packet->destination[2] | (u64)packet->destination[3] << 32);
+    hash = stir(hash, rest | (u64)packet->protocol << 32);
+    return stir(hash, 0) >> (64 - BUCKET_BITS);
+}
+
+/* Reads a next hop; `found` has the group's index in place of a port if it is a group. */
+INLINE enum reason read_hop(u32 index, struct hop **at, u32 *flags, struct found *found)
 {
     struct hop *hop = map_lookup(&hops, &index);
     if (UNLIKELY(!hop))
         return NO_ROUTE;
+    *at = hop;
     volatile struct hop *shared = hop;
     u32 version = shared->version;
     fence();
-    u32 flags = shared->flags;
+    *flags = shared->flags;
     found->port = shared->port;
     found->mtu = shared->mtu;
     volatile u16 *macs = (volatile u16 *)shared->macs;
@@ -250,6 +304,31 @@ INLINE enum reason resolve(u32 index, struct neighbour_key *neighbour, u32 sent,
     fence();
     if (UNLIKELY(version & 1 || version != shared->version))
         return UNSETTLED;
+    return FORWARDED;
+}
+
+/* The next hop and the neighbour behind it. Of a group the flow's own one is put into `index`. `sent`
+ * is the bit of the family in `struct link`. */
+INLINE enum reason resolve(struct xdp_md *context, struct matched *packet, u32 *index,
+                           struct neighbour_key *neighbour, u32 sent, struct found *found)
+{
+    struct hop *hop;
+    u32 flags;
+    enum reason reason = read_hop(*index, &hop, &flags, found);
+    if (reason != FORWARDED)
+        return reason;
+    if (flags & HOP_GROUP) {
+        u32 place = found->port << BUCKET_BITS | bucket_of(context, packet);
+        u32 member = word(members, constants.members, place);
+        if (UNLIKELY(!member))
+            return NO_ROUTE;
+        *index = member - 1;
+        reason = read_hop(*index, &hop, &flags, found);
+        if (reason != FORWARDED)
+            return reason;
+        if (UNLIKELY(flags & HOP_GROUP))
+            return NO_ROUTE;
+    }
     if (UNLIKELY(found->mtu == 0))
         return NO_ROUTE;
     if (UNLIKELY(flags & HOP_ELSEWHERE))
@@ -274,19 +353,11 @@ INLINE enum reason resolve(u32 index, struct neighbour_key *neighbour, u32 sent,
     }
     if (UNLIKELY(!(found->macs[0] | found->macs[1] | found->macs[2])))
         return NO_NEIGHBOUR;
-    if (UNLIKELY(shared->use == NOTE_USE))
-        shared->use = USED;
+    volatile u32 *use = &hop->use;
+    if (UNLIKELY(*use == NOTE_USE))
+        *use = USED;
     return FORWARDED;
 }
-
-/* Protocols with a transport checksum, and what may be in front of them (RFC 8200 §4). */
-#define TCP 6
-#define UDP 17
-#define SCTP 132
-#define UDP_LITE 136
-#define ICMPV6 58
-#define ROUTING 43
-#define DESTINATION_OPTIONS 60
 
 INLINE u32 halves(u32 word)
 {
@@ -341,20 +412,6 @@ INLINE int is_partial(struct xdp_md *context, u16 *transport, u32 protocol, u32 
            !is_right(context, (u8 *)transport, length, sum);
 }
 
-#define FAMILY_4 0
-#define FAMILY_6 1
-
-/* A packet as rules match it. */
-struct matched {
-    u32 family;
-    u32 octets; /* of the frame, from the IP header on */
-    u32 source[4], destination[4];
-    u16 protocol;
-    u16 is_hidden; /* the upper layer is behind other headers, or in the first fragment */
-    void *transport;
-    u32 length; /* of the packet behind its IP header */
-};
-
 /* Counts a packet by the rules that count, before the one with the number `until`. */
 INLINE void count_by_rules(struct matched *packet, u32 until)
 {
@@ -377,8 +434,6 @@ INLINE enum reason judge(struct xdp_md *context, struct matched *packet, int *ve
         return version & 1 ? UNSETTLED : FORWARDED;
     fence();
     u16 *ports = packet->transport, port = 0;
-    int has_ports = packet->protocol == TCP || packet->protocol == UDP ||
-                    packet->protocol == UDP_LITE || packet->protocol == SCTP;
     int no_ports_here = packet->length < 4 || (void *)(ports + 2) > (void *)(u64)context->data_end;
     if (!no_ports_here)
         port = ports[1];
@@ -403,7 +458,7 @@ INLINE enum reason judge(struct xdp_md *context, struct matched *packet, int *ve
         if (flags & RULE_PROTOCOL && rule->protocol != packet->protocol)
             continue;
         if (flags & RULE_PORT) {
-            if (!has_ports)
+            if (!has_ports(packet))
                 continue;
             if (no_ports_here)
                 return LOOKED_AT;
@@ -497,7 +552,7 @@ INLINE enum reason forward4(struct xdp_md *context, struct ipv4 *ip, u32 octets,
     hop -= 1;
     struct neighbour_key neighbour = {0, {ip->destination, 0, 0, 0}};
     struct found found;
-    reason = resolve(hop, &neighbour, SENT_4, &found);
+    reason = resolve(context, &packet, &hop, &neighbour, SENT_4, &found);
     if (reason != FORWARDED)
         return reason;
     if (length > found.mtu)
@@ -551,6 +606,7 @@ INLINE enum reason forward6(struct xdp_md *context, struct ipv6 *ip, u32 octets,
                      next != UDP_LITE,
         .transport = ip + 1,
         .length = length - sizeof(*ip),
+        .label = BE32(ip->version_class_label) & 0xfffff,
     };
     enum reason reason = judge(context, &packet, verdict);
     if (reason != FORWARDED)
@@ -562,7 +618,7 @@ INLINE enum reason forward6(struct xdp_md *context, struct ipv6 *ip, u32 octets,
     struct neighbour_key neighbour = {
         0, {ip->destination[0], ip->destination[1], ip->destination[2], ip->destination[3]}};
     struct found found;
-    reason = resolve(hop, &neighbour, SENT_6, &found);
+    reason = resolve(context, &packet, &hop, &neighbour, SENT_6, &found);
     if (reason != FORWARDED)
         return reason;
     if (length > found.mtu)

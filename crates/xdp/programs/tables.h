@@ -32,6 +32,7 @@ struct constants {
     u32 hops;          /* entries of `hops` */
     u32 fence;         /* whether loads may be reordered on this machine */
     u32 partial;       /* whether frames may have partial transport checksums */
+    u32 members;       /* words of `members` */
 };
 
 /* What may change at any time, by link. */
@@ -73,6 +74,7 @@ struct rules {
 /* A next hop; an odd `version` says that it is being written. */
 #define HOP_NEIGHBOUR 1 /* the neighbour is the destination itself */
 #define HOP_ELSEWHERE 2 /* the egress link takes no frames from a driver */
+#define HOP_GROUP 4     /* one of several, by the flow: `port` is the group's index in `members` */
 struct hop {
     u32 version;
     u32 flags;
@@ -81,6 +83,10 @@ struct hop {
     u8 macs[12]; /* destination, source */
     u32 use;     /* as of a neighbour; outside the version */
 };
+
+/* Groups of next hops: for each bucket of flows one more than the next hop's index, 0 for none
+ * (`gatewright-tables`, `hop_groups.rs`). */
+#define BUCKET_BITS 10
 
 /* A neighbour on a link; IPv4 addresses are in the first word. */
 struct neighbour_key {

@@ -9,13 +9,16 @@ pub use rules::{ForwardingRule, RuleAction, RuleMatch};
 use crate::compiled::CompiledError;
 use crate::direct::Direct;
 use crate::layout::{
-    COUNT_LEN, DIRECT_ENTRIES, ForwardingReason, HOP_ELSEWHERE, HOP_LEN, HOP_NEIGHBOUR, LINK_LEN,
-    LINKS_MAX, NEIGHBOUR_KEY_LEN, NEIGHBOUR_LEN, NOTE_USE, OWN_BITS, REASON_ROOM, RULE_COUNTS_MAX,
-    USED, own_bit,
+    COUNT_LEN, DIRECT_ENTRIES, ForwardingReason, HOP_ELSEWHERE, HOP_GROUP, HOP_LEN, HOP_NEIGHBOUR,
+    LINK_LEN, LINKS_MAX, NEIGHBOUR_KEY_LEN, NEIGHBOUR_LEN, NOTE_USE, OWN_BITS, REASON_ROOM,
+    RULE_COUNTS_MAX, USED, own_bit,
 };
 use crate::map::{BpfMap, MapType};
 use crate::program::{BpfProgram, LoadError};
-use gatewright_tables::{HopIndex, Prefix, RoutesFull, RoutesWriter, SharedWords};
+use gatewright_tables::{
+    BUCKETS, GroupMember, HopGroupIndex, HopGroupsWriter, HopIndex, Prefix, RoutesFull,
+    RoutesWriter, SharedWords,
+};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicU32, Ordering, fence};
@@ -25,6 +28,8 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 pub struct TableSizes {
     /// Next hops.
     pub hops: u32,
+    /// Groups of next hops, 4 KiB each.
+    pub hop_groups: u32,
     /// Neighbours of all links.
     pub neighbours: u32,
     /// IPv4 routes of a trie; 0 for a DIR-24-8 table with `groups`, which takes 32 MiB.
@@ -136,9 +141,10 @@ pub struct Forwarding {
     own: SharedMap,
     rules: SharedMap,
     hops: SharedMap,
+    groups: HopGroupsWriter,
     routes4: Routes4,
-    /// `direct`, `groups`, `routes4`, `routes6`.
-    areas: [BpfMap; 4],
+    /// `direct`, `groups`, `routes4`, `routes6`, `members`.
+    areas: [BpfMap; 5],
     routes6: RoutesWriter<Ipv6Addr>,
     neighbours: BpfMap,
     ports: BpfMap,
@@ -170,6 +176,12 @@ impl Forwarding {
             }
         };
         let area4 = SharedMap::new("routes4", words4 * 4, 1)?;
+        let members = sizes.hop_groups.checked_mul(BUCKETS * 4);
+        let members = members.ok_or(ForwardingError::Index {
+            what: "group of next hops",
+            index: sizes.hop_groups,
+        })?;
+        let members = SharedMap::new("members", members.max(8), 1)?;
         let routes4 = match sizes.routes4 {
             0 => Routes4::Direct(Box::new(Direct::new(direct.words, groups.words))),
             routes => Routes4::Trie(Box::new(RoutesWriter::in_words(&area4.words, routes)?)),
@@ -191,7 +203,8 @@ impl Forwarding {
             counts: map(each, "counts", 4, COUNT_LEN, LINKS_MAX * REASON_ROOM)?,
             hop_counts: map(each, "hop_counts", 4, COUNT_LEN, sizes.hops)?,
             rule_counts: map(each, "rule_counts", 4, COUNT_LEN, RULE_COUNTS_MAX)?,
-            areas: [direct.map, groups.map, area4.map, area6.map],
+            groups: HopGroupsWriter::in_words(&members.words),
+            areas: [direct.map, groups.map, area4.map, area6.map, members.map],
             sizes,
             routes4,
         })
@@ -217,10 +230,10 @@ impl Forwarding {
             Routes4::Direct(_) => 0,
             Routes4::Trie(_) => RoutesWriter::<Ipv4Addr>::words(self.sizes.routes4).unwrap_or(0),
         };
-        let [direct, groups, routes4, routes6] = &self.areas;
+        let [direct, groups, routes4, routes6, members] = &self.areas;
         let [links, own, rules, hops] =
             [&self.links, &self.own, &self.rules, &self.hops].map(|shared| &shared.map);
-        let tables = [links, own, rules, direct, groups, routes4, routes6, hops];
+        let tables = [links, own, rules, direct, groups, routes4, routes6, members, hops];
         let counts = [&self.counts, &self.hop_counts, &self.rule_counts];
         let others = [&self.neighbours, &self.ports].into_iter().chain(counts);
         ForwardingMaps::of(&self.sizes, words4, tables.into_iter().chain(others))
@@ -310,18 +323,53 @@ impl Forwarding {
             }
         }
         let (port, mtu) = hop.map_or((0, 0), |hop| (hop.port, hop.mtu));
-        let [a, b, c] = chunks(macs);
+        self.write_hop(index, [flags, port, mtu], macs);
+        Ok(())
+    }
+
+    /// Makes a next hop one of several: each flow has its own of the group ([`Self::set_group`]).
+    ///
+    /// # Errors
+    ///
+    /// [`ForwardingError::Index`] beyond the size of a table.
+    pub fn set_hop_to_group(
+        &mut self,
+        index: HopIndex,
+        group: HopGroupIndex,
+    ) -> Result<(), ForwardingError> {
+        check("next hop", index.0, self.sizes.hops)?;
+        check("group of next hops", group.0, self.sizes.hop_groups)?;
+        self.write_hop(index, [HOP_GROUP, group.0, 0], [0; 12]);
+        Ok(())
+    }
+
+    /// Sets the next hops of a group, of which each flow keeps one. None of them is a group.
+    ///
+    /// # Errors
+    ///
+    /// [`ForwardingError::Index`] beyond the size of the table.
+    pub fn set_group(
+        &mut self,
+        group: HopGroupIndex,
+        members: &[GroupMember],
+    ) -> Result<(), ForwardingError> {
+        check("group of next hops", group.0, self.sizes.hop_groups)?;
+        self.groups.set(group, members);
+        Ok(())
+    }
+
+    /// Writes the record of a next hop: flags, link and MTU, and both link addresses.
+    fn write_hop(&self, index: HopIndex, front: [u32; 3], macs: [u8; 12]) {
         let words = self.hop(index);
-        let Some((version, rest)) = words.split_first() else { return Ok(()) };
+        let Some((version, rest)) = words.split_first() else { return };
         // Odd while the rest is being written, so that a program which reads meanwhile knows.
         let next = version.load(Ordering::Relaxed).wrapping_add(1) | 1;
         version.store(next, Ordering::Relaxed);
         fence(Ordering::Release);
-        for (word, value) in rest.iter().zip([flags, port, mtu, a, b, c]) {
+        for (word, value) in rest.iter().zip(front.into_iter().chain(chunks(macs))) {
             word.store(value, Ordering::Relaxed);
         }
         version.store(next.wrapping_add(1), Ordering::Release);
-        Ok(())
     }
 
     /// Notes from now on whether packets go by a next hop's router, or no longer.

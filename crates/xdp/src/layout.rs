@@ -18,7 +18,7 @@ pub(crate) const OWN_BITS: u32 = 8192;
 pub(crate) const REASON_ROOM: u32 = 32;
 
 /// Octets of `struct constants`.
-pub(crate) const CONSTANTS_LEN: usize = 28;
+pub(crate) const CONSTANTS_LEN: usize = 32;
 /// Octets of `struct hop`.
 pub(crate) const HOP_LEN: u32 = 32;
 /// Octets of `struct neighbour_key`.
@@ -34,6 +34,8 @@ pub(crate) const LINK_LEN: u32 = 16;
 pub(crate) const HOP_NEIGHBOUR: u32 = 1;
 /// `HOP_ELSEWHERE`.
 pub(crate) const HOP_ELSEWHERE: u32 = 2;
+/// `HOP_GROUP`.
+pub(crate) const HOP_GROUP: u32 = 4;
 
 /// Rules of a family on a link.
 pub const RULES_MAX: usize = 8;

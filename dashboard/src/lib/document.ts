@@ -92,7 +92,13 @@ export interface Status {
   } | null;
   sojourn: Sojourn[];
   workers: { worker: number; received: number; taken: number; given: number }[];
-  next_hops: { link: string; via: string | null; packets: number; octets: number }[];
+  next_hops: {
+    link: string;
+    via: string | null;
+    packets: number;
+    octets: number;
+    in_graph: number;
+  }[];
   attached: {
     id: number;
     handler: string;

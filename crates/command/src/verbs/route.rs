@@ -1,6 +1,6 @@
 //! `gatewright route`: the routes of a running gateway.
 
-use super::status::word;
+use super::status::{list, number, word};
 use crate::{exit::Exit, face::Face, socket::Which};
 use anyhow::Result;
 use gatewright_gateway::api::ControlRequest;
@@ -8,8 +8,8 @@ use serde_json::Value;
 use std::net::IpAddr;
 
 /// The shape of its answer.
-pub const JSON: &str = "{routes: [{to, kind, via, link, origin}]}: those listed, added or \
-     removed; kind is connected, via, local, broadcast, blackhole or prohibited, origin address, \
+pub const JSON: &str = "{routes: [{to, kind, via, link, next_hops: [{via, link, weight, flows, left_out}], \
+     origin}]}: those listed, added or removed; kind is connected, via, several, local, broadcast, blackhole or prohibited, origin address, \
      command, description, network or kernel";
 
 /// Lists, adds and removes routes of a running gateway.
@@ -65,10 +65,21 @@ impl Route {
     }
 }
 
+/// One of several next hops: `via 192.0.2.9 on wan (weight 2)`.
+fn next_hop(hop: &Value) -> String {
+    let via = hop.get("via").and_then(Value::as_str);
+    let via = via.map_or_else(|| "connected".to_owned(), |via| format!("via {via}"));
+    let is_left_out = hop.get("left_out").and_then(Value::as_bool) == Some(true);
+    let left_out = if is_left_out { ", left out" } else { "" };
+    format!("{via} on {} (weight {}{left_out})", word(hop, "link"), number(hop, "weight"))
+}
+
 /// A route in one line: `10.0.0.0/8 via 192.0.2.9 on wan, by description`.
 fn line(route: &Value) -> String {
+    let hops: Vec<_> = list(route, "next_hops").iter().map(next_hop).collect();
     let way = match route.get("via").and_then(Value::as_str) {
         Some(via) => format!("via {via}"),
+        None if !hops.is_empty() => hops.join(", "),
         None => word(route, "kind").to_owned(),
     };
     let on = route.get("link").and_then(Value::as_str);

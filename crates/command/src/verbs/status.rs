@@ -17,7 +17,7 @@ pub const JSON: &str = "{planes: {mode, control, data, running, given_up, adopte
      balances: [{name, policy, admitted, refused, relays: [{address, flows, load, a_us, c_ns, \
      reachability: {left_out, unreachable}}]}], \
      sojourn: [{mode, relay, handler, count, sum, largest, p50, p99, value_squares, octets, octet_squares, products, buckets}], \
-     workers: [{worker, received, taken, given}], next_hops: [{link, via, packets, octets}], \
+     workers: [{worker, received, taken, given}], next_hops: [{link, via, packets, octets, in_graph}], \
      attached: [{id, handler, at, packets, octets, missed, messages, refused}], \
      udp_gateways: [{name, received, sent, returned, lost}], \
      parts: [{name, words, gauges, counters, histograms: [{name, count, sum, largest, p50, p99, value_squares, octets, octet_squares, products, buckets}], \
@@ -291,7 +291,13 @@ fn text(status: &Value) -> String {
     for hop in list(status, "next_hops") {
         let via = hop.get("via").and_then(Value::as_str).unwrap_or("its neighbours");
         let (link, packets) = (word(hop, "link"), number(hop, "packets"));
-        let _ = writeln!(out, "forwarded in drivers by {link} to {via}: {packets}");
+        let in_graph = number(hop, "in_graph");
+        if packets > 0 {
+            let _ = writeln!(out, "forwarded in drivers by {link} to {via}: {packets}");
+        }
+        if in_graph > 0 {
+            let _ = writeln!(out, "sent by {link} to {via}, one of several next hops: {in_graph}");
+        }
     }
     kernel(status, &mut out);
     workers(status, &mut out);

@@ -13,6 +13,9 @@ use gatewright_wire::EtherType;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+/// Maximum next hops of a route, of which each flow keeps one.
+const NEXT_HOPS_MAX: usize = gatewright_stack::ROUTE_HOPS_MAX;
+
 pub(super) fn check(
     config: &mut Config,
     root: View<'_>,
@@ -41,13 +44,38 @@ pub(super) fn check(
             check_direct(route, findings);
         }
     }
-    let mut known = BTreeMap::new();
-    for second in &*routes {
-        let first = *known.entry((second.to.value, second.metric)).or_insert(second);
-        if !std::ptr::eq(first, second) {
-            let message = format!("{} has two routes of metric {}", second.to.value, second.metric);
-            twice(&codes::ROUTE_TWICE, (first.to.span, second.to.span), message, findings);
+    check_alike(routes, findings);
+}
+
+/// Checks routes of one destination and metric: different next hops, not too many, and none of a
+/// balance, which shares flows itself.
+fn check_alike(routes: &[Route], findings: &mut Findings) {
+    let mut known: BTreeMap<_, Vec<&Route>> = BTreeMap::new();
+    for route in routes {
+        let alike = known.entry((route.to.value, route.metric)).or_default();
+        if alike.len() > NEXT_HOPS_MAX {
+            continue;
         }
+        let next_hop = |of: &Route| {
+            let link = of.link.as_ref().map(|link| link.value.clone());
+            (of.via.as_ref().map(|via| via.value), link)
+        };
+        let clashes = |other: &&&Route| {
+            let has_balance = route.balance.is_some() || other.balance.is_some();
+            has_balance || next_hop(other) == next_hop(route)
+        };
+        let (to, metric) = (route.to.value, route.metric);
+        if let Some(other) = alike.iter().find(clashes) {
+            let message = format!("{to} has two routes of metric {metric}");
+            twice(&codes::ROUTE_TWICE, (other.to.span, route.to.span), message, findings);
+        } else if alike.len() == NEXT_HOPS_MAX
+            && let Some(first) = alike.first()
+        {
+            let message =
+                format!("{to} has more than {NEXT_HOPS_MAX} next hops of metric {metric}");
+            twice(&codes::ROUTE_TWICE, (first.to.span, route.to.span), message, findings);
+        }
+        alike.push(route);
     }
 }
 

@@ -4,7 +4,9 @@ use super::{Control, Prepared};
 use crate::drivers::{DriverCount, Drivers, NextHopStatus};
 use gatewright_data::HandlerNow;
 use gatewright_packet::LinkIndex;
-use gatewright_tables::records::NeighbourKey;
+use gatewright_stack::{HOP_PACKETS, Route};
+use gatewright_tables::{CounterOwner, CounterSums, HopIndex, records::NeighbourKey};
+use gatewright_xdp::PacketCount;
 use std::{net::IpAddr, time::Instant};
 
 impl Control {
@@ -105,11 +107,28 @@ impl Control {
         drivers.map(|drivers| (drivers.counts(link), drivers.not_a_port(link))).unwrap_or_default()
     }
 
-    /// The next hops by which drivers have forwarded packets.
-    pub(crate) fn driver_hops(&self) -> Vec<NextHopStatus> {
-        let name = |link: LinkIndex| {
-            self.links.get(link.index()).map(|(name, _)| name.clone()).unwrap_or_default()
+    /// The next hops by which drivers have forwarded packets, and those of groups by which the graph
+    /// has sent some.
+    pub(crate) fn next_hops(&self, sums: &CounterSums) -> Vec<NextHopStatus> {
+        let in_drivers = self.drivers.as_ref().map(Drivers::hop_counts).unwrap_or_default();
+        let status = |(index, route): (HopIndex, Route)| {
+            let (link, via) = match route {
+                Route::Connected(link) => (link, None),
+                Route::Via { link, gateway } => (link, Some(gateway)),
+                _ => return None,
+            };
+            let PacketCount { packets, octets } =
+                in_drivers.get(&index).copied().unwrap_or_default();
+            let in_graph = sums.get(CounterOwner::NextHop(index.0), HOP_PACKETS).unwrap_or(0);
+            let name = self.links.get(link.index()).map(|(name, _)| name.clone());
+            (packets > 0 || in_graph > 0).then(|| NextHopStatus {
+                link: name.unwrap_or_default(),
+                via,
+                packets,
+                octets,
+                in_graph,
+            })
         };
-        self.drivers.as_ref().map(|drivers| drivers.next_hops(name)).unwrap_or_default()
+        self.host.hops().filter_map(status).collect()
     }
 }

@@ -8,7 +8,7 @@ use gatewright_link::KernelPort;
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{AttachmentId, Route, RouteFollower};
 use gatewright_tables::{
-    HopIndex, Map, Prefix, RoutesWriter,
+    GroupMember, HopGroupIndex, HopIndex, Map, Prefix, RoutesWriter,
     records::{Neighbour, NeighbourKey, NeighbourState},
 };
 use gatewright_xdp::{Forwarding, ForwardingRule, Hop, HopNeighbour, PacketCount, RULE_COUNTS_MAX};
@@ -300,18 +300,15 @@ impl DriverTables {
         used
     }
 
-    /// The next hops by which packets were forwarded, with their counts.
-    pub(super) fn used_hops(&self) -> Vec<(LinkIndex, Option<IpAddr>, PacketCount)> {
-        let hop = |(index, (route, _)): (u32, &(Route, Option<Hop>))| {
-            let (link, via) = match *route {
-                Route::Connected(link) => (link, None),
-                Route::Via { link, gateway } => (link, Some(gateway)),
-                _ => return None,
-            };
-            let count = self.forwarding.hop_count(HopIndex(index)).ok()?;
-            (count.packets > 0).then_some((link, via, count))
+    /// The packets that were forwarded by next hops, where there were any.
+    pub(super) fn hop_counts(&self) -> HashMap<HopIndex, PacketCount> {
+        let leads = |route: &Route| matches!(route, Route::Connected(_) | Route::Via { .. });
+        let count = |(index, (route, _)): (u32, &(Route, Option<Hop>))| {
+            let index = HopIndex(index);
+            let count = leads(route).then(|| self.forwarding.hop_count(index).ok())??;
+            (count.packets > 0).then_some((index, count))
         };
-        (0..self.hops_max).zip(&self.hops).filter_map(hop).collect()
+        (0..self.hops_max).zip(&self.hops).filter_map(count).collect()
     }
 }
 
@@ -337,8 +334,17 @@ impl RouteFollower for Follower {
             let key = NeighbourKey { link: link.0, address: gateway };
             tables.by_router.entry(key).or_default().push(HopIndex(index));
         }
+        if let Route::Group(group) = route {
+            // Packets by one that does not fit go to the graph.
+            let _beyond = tables.forwarding.set_hop_to_group(HopIndex(index), group);
+        }
         tables.settle_hop(number);
         tables.note_use_of_hop(number);
+    }
+
+    fn set_group(&mut self, group: HopGroupIndex, members: &[GroupMember]) {
+        // As above.
+        let _beyond = self.tables().forwarding.set_group(group, members);
     }
 
     fn insert4(&mut self, to: Prefix<Ipv4Addr>, hop: HopIndex, routes: &RoutesWriter<Ipv4Addr>) {

@@ -2,6 +2,7 @@
 //! routes and neighbours. Numbers are in the machine's own byte order.
 
 use gatewright_packet::LinkAddress;
+use gatewright_tables::GROUP_MEMBERS_MAX;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 // Types of messages.
@@ -122,6 +123,8 @@ pub(super) struct KernelRoute {
 pub(super) struct Hop {
     pub(super) link: u32,
     pub(super) gateway: Option<IpAddr>,
+    /// Its share of the flows, beside the others of its route.
+    pub(super) weight: u16,
 }
 
 /// A neighbour of the kernel.
@@ -319,7 +322,7 @@ fn route(body: &[u8]) -> Option<KernelRoute> {
         hops: Vec::new(),
         special: tos != 0 || source_len != 0,
     };
-    let mut hop = Hop { link: 0, gateway: None };
+    let mut hop = Hop { link: 0, gateway: None, weight: 1 };
     for (kind, value) in Attributes(attributes) {
         match kind {
             DESTINATION => route.to.address = ip(value)?,
@@ -340,7 +343,7 @@ fn route(body: &[u8]) -> Option<KernelRoute> {
 }
 
 /// Maximum next hops of one route; routes with more are left to the kernel.
-const HOPS_MAX: usize = 64;
+const HOPS_MAX: usize = GROUP_MEMBERS_MAX;
 
 /// Parses each `struct rtnexthop` with its attributes; `None` if one cannot be followed here.
 fn hops(mut octets: &[u8], hops: &mut Vec<Hop>) -> Option<()> {
@@ -348,9 +351,14 @@ fn hops(mut octets: &[u8], hops: &mut Vec<Hop>) -> Option<()> {
     const VIA: u16 = 18;
     const ENCAPSULATION: u16 = 22;
     const FIXED_LEN: usize = 8;
-    while let Some((&[l1, l2, _, _, i1, i2, i3, i4], _)) = octets.split_first_chunk::<FIXED_LEN>() {
+    while let Some((&[l1, l2, _, weight, i1, i2, i3, i4], _)) =
+        octets.split_first_chunk::<FIXED_LEN>()
+    {
         let len = usize::from(u16::from_ne_bytes([l1, l2]));
-        let mut hop = Hop { link: u32::from_ne_bytes([i1, i2, i3, i4]), gateway: None };
+        // `rtnh_hops` is one less.
+        let weight = u16::from(weight) + 1;
+        let link = u32::from_ne_bytes([i1, i2, i3, i4]);
+        let mut hop = Hop { link, gateway: None, weight };
         for (kind, value) in Attributes(octets.get(FIXED_LEN..len)?) {
             match kind {
                 GATEWAY => hop.gateway = ip(value),
@@ -464,7 +472,7 @@ mod tests {
             table: 254,
             priority: 7,
             kind: RouteType::Unicast,
-            hops: vec![Hop { link: 3, gateway: Some("10.10.2.2".parse().unwrap()) }],
+            hops: vec![Hop { link: 3, gateway: Some("10.10.2.2".parse().unwrap()), weight: 1 }],
             special: false,
         };
         let told: Vec<_> = messages(&octets).collect();

@@ -10,10 +10,11 @@ use super::message::{
 };
 use gatewright_link::Division;
 use gatewright_packet::{LinkAddress, LinkIndex};
-use gatewright_stack::{Address, AddressState, Route};
+use gatewright_stack::{Address, AddressState, Route, WeightedHop};
 use std::{
     collections::{BTreeSet, HashMap},
     net::IpAddr,
+    sync::Arc,
 };
 
 /// Tables in the order in which they are consulted (`RT_TABLE_LOCAL`, `RT_TABLE_MAIN`).
@@ -47,11 +48,20 @@ pub(super) struct Mirror {
     overfull: bool,
 }
 
+/// Our router's route.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum WayRoute {
+    /// By one next hop, or by none.
+    One(Route),
+    /// By several, of which each flow keeps one.
+    Several(Arc<[WeightedHop]>),
+}
+
 /// The route of a packet, and which host forwards it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Way {
     /// Our router's route for its own packets to that destination.
-    pub(super) route: Route,
+    pub(super) route: WayRoute,
     /// Whether we forward other hosts' packets to that destination.
     pub(super) ours: bool,
 }
@@ -62,6 +72,8 @@ pub(super) struct Face {
     pub(super) mtu: u32,
     pub(super) link_address: LinkAddress,
     pub(super) addresses: Vec<Address>,
+    /// Whether its device has a carrier.
+    pub(super) carries: bool,
 }
 
 /// A changed neighbour of the gateway.
@@ -144,9 +156,6 @@ impl Mirror {
                 self.doubtful |=
                     before.is_none_or(|old| (old.up, &old.name) != (link.up, &link.name));
                 self.links_changed = true;
-                if before.is_some_and(|old| old.carries != link.carries) {
-                    self.change_shared_flows(link.index);
-                }
                 self.links.insert(link.index, link);
             }
             KernelMessage::LinkGone(index) => {
@@ -168,15 +177,6 @@ impl Mirror {
             KernelMessage::Neighbour(neighbour) => self.neighbour(neighbour),
             KernelMessage::Done | KernelMessage::Refused(_) | KernelMessage::Other => {}
         }
-    }
-
-    /// Records that next hops over a link of the kernel may be in use now that were not, or no more.
-    fn change_shared_flows(&mut self, link: u32) {
-        let is_one_of_several = |route: &KernelRoute| {
-            route.hops.len() > 1 && route.hops.iter().any(|hop| hop.link == link)
-        };
-        let changed = self.routes.iter().filter(|(_, known)| known.iter().any(is_one_of_several));
-        self.changed.extend(changed.map(|(to, _)| *to));
     }
 
     fn forget_address(&mut self, gone: KernelAddress) {
@@ -257,13 +257,13 @@ impl Mirror {
         let of_table = || known.iter().filter(|route| route.table == table);
         let best = of_table().min_by_key(|route| route.priority)?;
         if of_table().any(|route| route.special) {
-            return Some(Way { route: Route::Blackhole, ours: false });
+            return Some(Way { route: WayRoute::One(Route::Blackhole), ours: false });
         }
         Some(self.way_of(best))
     }
 
     fn way_of(&self, route: &KernelRoute) -> Way {
-        let kernels = |route| Way { route, ours: false };
+        let kernels = |route| Way { route: WayRoute::One(route), ours: false };
         match route.kind {
             RouteType::Local => kernels(Route::Local),
             RouteType::Broadcast => {
@@ -274,27 +274,22 @@ impl Mirror {
             RouteType::Other => kernels(Route::Blackhole),
             RouteType::Unicast => {
                 // One hop of several that is not ours makes the choice the kernel's.
-                let all: Option<Vec<Route>> =
+                let all: Option<Vec<WeightedHop>> =
                     route.hops.iter().map(|hop| self.hop(route.to, *hop)).collect();
-                let all = all.unwrap_or_default();
-                let carries =
-                    |hop: &Hop| self.links.get(&hop.link).is_some_and(|link| link.carries);
-                let usable = route.hops.iter().position(carries).unwrap_or(0);
-                let ours = |route: &Route| Way { route: *route, ours: true };
-                all.get(usable).map_or(kernels(Route::Blackhole), ours)
+                match all.as_deref() {
+                    None | Some([]) => kernels(Route::Blackhole),
+                    Some([only]) => Way { route: WayRoute::One(only.route()), ours: true },
+                    Some(several) => Way { route: WayRoute::Several(several.into()), ours: true },
+                }
             }
         }
     }
 
-    fn hop(&self, to: Destination, hop: Hop) -> Option<Route> {
-        let link = self.link_of(hop.link)?;
-        match hop.gateway {
-            None => Some(Route::Connected(link)),
-            Some(gateway) if gateway.is_ipv4() == to.address.is_ipv4() => {
-                Some(Route::Via { link, gateway })
-            }
-            Some(_) => None,
-        }
+    fn hop(&self, to: Destination, hop: Hop) -> Option<WeightedHop> {
+        let Hop { link, gateway, weight } = hop;
+        let link = self.link_of(link)?;
+        let is_of_family = gateway.is_none_or(|ip| ip.is_ipv4() == to.address.is_ipv4());
+        is_of_family.then_some(WeightedHop { link, gateway, weight })
     }
 
     /// The gateway's links as the kernel has them, if any has changed.
@@ -313,7 +308,8 @@ impl Mirror {
                 })
                 .collect();
             addresses.sort_by_key(|address| address.ip);
-            Some((*link, Face { mtu: found.mtu, link_address: found.link_address, addresses }))
+            let KernelLink { mtu, link_address, carries, .. } = *found;
+            Some((*link, Face { mtu, link_address, addresses, carries }))
         });
         faces.collect()
     }
@@ -387,7 +383,8 @@ mod tests {
 
     /// A route of the main table by a neighbour on `link`.
     fn by(link: u32, priority: u32) -> KernelRoute {
-        let hops = vec![Hop { link, gateway: Some("198.51.100.1".parse().unwrap()) }];
+        let gateway = Some("198.51.100.1".parse().unwrap());
+        let hops = vec![Hop { link, gateway, weight: 1 }];
         KernelRoute {
             to: to(),
             table: 254,
@@ -398,8 +395,20 @@ mod tests {
         }
     }
 
-    fn via(link: u16) -> Route {
-        Route::Via { link: LinkIndex(link), gateway: "198.51.100.1".parse().unwrap() }
+    fn via(link: u16) -> WayRoute {
+        let gateway = "198.51.100.1".parse().unwrap();
+        WayRoute::One(Route::Via { link: LinkIndex(link), gateway })
+    }
+
+    /// By a neighbour on each of the links, with its weight.
+    fn several(links: &[(u16, u16)]) -> WayRoute {
+        let gateway = Some("198.51.100.1".parse().unwrap());
+        let hop = |(link, weight): &(u16, u16)| WeightedHop {
+            link: LinkIndex(*link),
+            gateway,
+            weight: *weight,
+        };
+        WayRoute::Several(links.iter().map(hop).collect())
     }
 
     fn way(mirror: &mut Mirror) -> Option<Way> {
@@ -414,17 +423,19 @@ mod tests {
         let both = KernelRoute { hops: [by(LAN, 0).hops, by(WAN, 0).hops].concat(), ..by(LAN, 5) };
         let astray =
             KernelRoute { hops: [by(LAN, 0).hops, by(OTHER, 0).hops].concat(), ..by(LAN, 5) };
-        let other_family = Hop { link: LAN, gateway: Some("fe80::1".parse().unwrap()) };
+        let router = Some("fe80::1".parse().unwrap());
+        let other_family = Hop { link: LAN, gateway: router, weight: 1 };
         let other_family = KernelRoute { hops: vec![other_family], ..by(LAN, 5) };
-        let direct = Hop { link: WAN, gateway: None };
+        let direct = Hop { link: WAN, gateway: None, weight: 1 };
         let direct = KernelRoute { hops: vec![direct], ..by(LAN, 5) };
         let forbidden = KernelRoute { kind: RouteType::Prohibit, ..by(LAN, 5) };
         let elsewhere = KernelRoute { table: 77, ..by(LAN, 5) };
         let ours = |route| Some(Way { route, ours: true });
-        let kernels = |route| Some(Way { route, ours: false });
+        let kernels = |route| Some(Way { route: WayRoute::One(route), ours: false });
+        let connected = WayRoute::One(Route::Connected(LinkIndex(1)));
         let cases = [
             ("a neighbour of ours", vec![by(LAN, 5)], ours(via(0))),
-            ("a network of ours", vec![direct], ours(Route::Connected(LinkIndex(1)))),
+            ("a network of ours", vec![direct], ours(connected)),
             ("the lesser metric", vec![by(LAN, 5), by(WAN, 4)], ours(via(1))),
             (
                 "a foreign link goes first",
@@ -433,7 +444,7 @@ mod tests {
             ),
             ("the kernel's own address", vec![by(LAN, 0), local], kernels(Route::Local)),
             ("more than the destination", vec![by(LAN, 5), special], kernels(Route::Blackhole)),
-            ("two hops of ours", vec![both], ours(via(0))),
+            ("two hops of ours", vec![both], ours(several(&[(0, 1), (1, 1)]))),
             ("one hop of two is foreign", vec![astray], kernels(Route::Blackhole)),
             ("a neighbour of the other family", vec![other_family], kernels(Route::Blackhole)),
             ("forbidden", vec![forbidden], kernels(Route::Prohibited)),
@@ -452,29 +463,25 @@ mod tests {
     }
 
     #[test]
-    fn of_several_next_hops_the_first_with_a_carrier_is_used() {
+    fn all_next_hops_of_a_route_are_told_with_their_weights() {
         let mut mirror = mirror(100);
-        let both = KernelRoute { hops: [by(LAN, 0).hops, by(WAN, 0).hops].concat(), ..by(LAN, 5) };
-        let other = Destination { len: 25, ..to() };
-        let only_lan = KernelRoute { to: other, ..by(LAN, 5) };
-        let routes = [both, only_lan].map(|route| KernelMessage::Route(route, false));
-        mirror.hear(routes.to_vec());
-        assert_eq!(mirror.changed_ways().len(), 2);
-        let ours = |link| Some(Way { route: via(link), ours: true });
-        let steps = [
-            ("the first has none", carrying(LAN, "eth1", false), ours(1)),
-            ("none has one", carrying(WAN, "eth0", false), ours(0)),
-            ("the second has one again", carrying(WAN, "eth0", true), ours(1)),
-            ("both have one again", carrying(LAN, "eth1", true), ours(0)),
-        ];
-        for (name, message, expected) in steps {
-            mirror.hear(vec![message]);
-            // A route without a choice stays as it is.
-            assert_eq!(mirror.changed_ways(), [(to(), expected)], "{name}");
-            assert!(!mirror.is_doubtful(), "{name}");
+        let heavy = |link, weight| {
+            let hop = by(link, 0).hops.into_iter().next().unwrap();
+            Hop { weight, ..hop }
+        };
+        let both = KernelRoute { hops: vec![heavy(LAN, 3), heavy(WAN, 1)], ..by(LAN, 5) };
+        mirror.hear(vec![KernelMessage::Route(both, false)]);
+        let expected = Way { route: several(&[(0, 3), (1, 1)]), ours: true };
+        assert_eq!(mirror.changed_ways(), [(to(), Some(expected))]);
+        // A carrier changes no way: the next hop is left out of its group.
+        for carries in [false, true] {
+            mirror.hear(vec![carrying(LAN, "eth1", carries)]);
+            assert_eq!(mirror.changed_ways(), []);
+            let faces = mirror.changed_links();
+            let lan = faces.iter().find(|(link, _)| *link == LinkIndex(0)).unwrap();
+            assert_eq!(lan.1.carries, carries);
+            assert!(!mirror.is_doubtful());
         }
-        mirror.hear(vec![carrying(OTHER, "wg0", false), carrying(LAN, "eth1", true)]);
-        assert_eq!(mirror.changed_ways(), []);
     }
 
     #[test]

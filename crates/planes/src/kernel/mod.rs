@@ -22,7 +22,7 @@ use gatewright_part::EventSink;
 use gatewright_stack::{Host, HostError, Wake};
 use gatewright_tables::Prefix;
 use message::{Destination, KernelMessage, KernelReachability};
-use mirror::{Mirror, Moved, Way};
+use mirror::{Mirror, Moved, Way, WayRoute};
 use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::eventfd::{EfdFlags, EventFd},
@@ -195,6 +195,7 @@ impl Kernel {
                 });
             }
             host.set_addresses(link, face.addresses);
+            host.leave_out(link, None, !face.carries);
         }
         for (to, way) in self.mirror.changed_ways() {
             if self.route(to, way, host).is_err() {
@@ -211,8 +212,7 @@ impl Kernel {
     /// Sets the way to a destination.
     fn route(&mut self, to: Destination, way: Option<Way>, host: &mut Host) -> Result<(), NoRoom> {
         let way = way.map(|way| Way { ours: way.ours && !self.status.withdrawn, ..way });
-        let before = self.published.get(&to).copied();
-        if way == before {
+        if way.as_ref() == self.published.get(&to) {
             return Ok(());
         }
         let Destination { address, len } = to;
@@ -225,8 +225,8 @@ impl Kernel {
         if !way.ours {
             self.division.set(address, len, false)?;
         }
-        self.published.insert(to, Way { ours: false, ..way });
-        add_route(host, to, way)?;
+        self.published.insert(to, Way { ours: false, ..way.clone() });
+        add_route(host, to, &way)?;
         if way.ours {
             self.division.set(address, len, true)?;
             self.published.insert(to, way);
@@ -261,9 +261,13 @@ impl From<HostError> for NoRoom {
 }
 
 /// Adds a route; drivers take only one whose packets are ours.
-fn add_route(host: &mut Host, to: Destination, Way { route, ours }: Way) -> Result<(), HostError> {
-    let add = if ours { Host::add_route } else { Host::add_route_unfollowed };
-    let add6 = if ours { Host::add_route6 } else { Host::add_route6_unfollowed };
+fn add_route(host: &mut Host, to: Destination, way: &Way) -> Result<(), HostError> {
+    let add = if way.ours { Host::add_route } else { Host::add_route_unfollowed };
+    let add6 = if way.ours { Host::add_route6 } else { Host::add_route6_unfollowed };
+    let route = match &way.route {
+        WayRoute::One(route) => *route,
+        WayRoute::Several(hops) => host.route_by(hops)?,
+    };
     match to.address {
         IpAddr::V4(ip) => Prefix::new(ip, to.len).map_or(Ok(()), |to| add(host, to, route)),
         IpAddr::V6(ip) => Prefix::new(ip, to.len).map_or(Ok(()), |to| add6(host, to, route)),

@@ -1,7 +1,7 @@
 //! Copies of a host's routes elsewhere, which follow each change.
 
 use super::{Host, HostError, Route};
-use gatewright_tables::{HopIndex, Prefix, RoutesWriter};
+use gatewright_tables::{GroupMember, HopGroupIndex, HopIndex, Prefix, RoutesWriter};
 use std::{
     fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -13,6 +13,10 @@ use std::{
 pub trait RouteFollower: fmt::Debug + Send {
     /// Takes a next hop.
     fn add_hop(&mut self, hop: HopIndex, route: Route);
+
+    /// Takes the next hops of a group, or others than before. Its
+    /// next hops come before it, and it comes before the first route by it.
+    fn set_group(&mut self, group: HopGroupIndex, members: &[GroupMember]);
 
     /// Takes an IPv4 route, which `routes` has already.
     fn insert4(&mut self, to: Prefix<Ipv4Addr>, hop: HopIndex, routes: &RoutesWriter<Ipv4Addr>);
@@ -34,13 +38,15 @@ impl Host {
         for (hop, route) in (0..).map(HopIndex).zip(&self.hops) {
             follower.add_hop(hop, *route);
         }
+        self.follower = Some(follower);
+        self.follow_groups();
+        let Some(follower) = &mut self.follower else { return };
         for (to, hop) in self.tables.routes4.iter() {
             follower.insert4(to, hop, &self.tables.routes4);
         }
         for (to, hop) in self.tables.routes6.iter() {
             follower.insert6(to, hop);
         }
-        self.follower = Some(follower);
     }
 
     /// As [`Self::add_route`]; a follower takes the route as one that leads nowhere. It is for
@@ -55,7 +61,8 @@ impl Host {
         route: Route,
     ) -> Result<(), HostError> {
         let (hop, nowhere) = (self.hop(route)?, self.hop(Route::None)?);
-        self.tables.routes4.insert(to, hop)?;
+        let before = self.tables.routes4.insert(to, hop)?;
+        self.count_routes(before, Some(hop));
         if let Some(follower) = &mut self.follower {
             follower.insert4(to, nowhere, &self.tables.routes4);
         }
@@ -73,7 +80,8 @@ impl Host {
         route: Route,
     ) -> Result<(), HostError> {
         let (hop, nowhere) = (self.hop(route)?, self.hop(Route::None)?);
-        self.tables.routes6.insert(to, hop)?;
+        let before = self.tables.routes6.insert(to, hop)?;
+        self.count_routes(before, Some(hop));
         if let Some(follower) = &mut self.follower {
             follower.insert6(to, nowhere);
         }

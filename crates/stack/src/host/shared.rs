@@ -1,7 +1,9 @@
 //! A host whose tables other processes read.
 
 use super::{
-    ADDRESSES_MAX, HOPS_MAX, Host, HostError, INTERFACES_MAX, NEIGHBOURS_MAX, View, records,
+    ADDRESSES_MAX, HOPS_MAX, Host, HostError, INTERFACES_MAX, NEIGHBOURS_MAX, View,
+    hop_groups::{GROUPS_MAX, HopGroupSet},
+    records,
     sources::Sources,
 };
 use gatewright_tables::{Capacities, HopIndex, RegionError, Tables, TablesWriter};
@@ -18,6 +20,7 @@ impl Host {
             interfaces: INTERFACES_MAX,
             addresses: ADDRESSES_MAX,
             hops: HOPS_MAX,
+            hop_groups: GROUPS_MAX,
             neighbours: NEIGHBOURS_MAX,
             routes4: routes_max,
             routes6: routes_max,
@@ -49,6 +52,7 @@ impl Host {
         // The meaning of a next hop never changes while a route may name it.
         records::read_hops(&host.tables(), &mut host.hops);
         host.hop_of = (0..).map(HopIndex).zip(&host.hops).map(|(at, hop)| (*hop, at)).collect();
+        host.groups = HopGroupSet::found(&host.hops);
         host.quiet = true;
         Ok(host)
     }
@@ -57,6 +61,7 @@ impl Host {
     /// of before.
     pub fn release(&mut self) {
         self.tables.release_routes();
+        self.groups.release_found();
         self.quiet = false;
         self.publish();
     }
@@ -69,7 +74,8 @@ impl Host {
     /// A host without interfaces over tables that are empty.
     pub(super) fn over(tables: TablesWriter) -> Self {
         let (interfaces, hops, hop_of) = (Vec::new(), Vec::new(), HashMap::new());
-        Self { interfaces, tables, hops, hop_of, quiet: false, follower: None }
+        let groups = HopGroupSet::default();
+        Self { interfaces, tables, hops, hop_of, groups, quiet: false, follower: None }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     Out,
-    destination::{DestinationKey, Destinations},
+    destination::{Destination, DestinationKey, Destinations},
     wiring::EdgeIndex,
 };
 use gatewright_packet::{Arrival, NextHop, Packet};
@@ -55,6 +55,35 @@ pub(super) fn pass(
         None if to == own => return None,
         None => known.ask(to, out.host())?,
     };
+    if way.is_group() {
+        return pass_by_group(packet, total_length, *way, out);
+    }
+    send(packet, total_length, way, out)
+}
+
+/// As [`pass`], of a packet whose destination has several next hops.
+#[inline(never)]
+fn pass_by_group(
+    packet: &mut Packet,
+    total_length: u16,
+    group: Destination<Ipv4Addr>,
+    out: &mut Out<'_>,
+) -> Option<EdgeIndex> {
+    let (way, hop) = group.for_packet(packet.octets(), out.host())?;
+    let down = send(packet, total_length, &way, out)?;
+    out.count_hop(Some(hop));
+    Some(down)
+}
+
+/// Readies a packet for its way, if that takes it.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "as `pass`")]
+fn send(
+    packet: &mut Packet,
+    total_length: u16,
+    way: &Destination<Ipv4Addr>,
+    out: &mut Out<'_>,
+) -> Option<EdgeIndex> {
     // Back where it came from: its sender may have to be told.
     if total_length > way.mtu || way.link == packet.meta().ingress {
         return None;

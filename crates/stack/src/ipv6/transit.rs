@@ -2,7 +2,7 @@
 
 use crate::{
     Out,
-    destination::{DestinationKey, Destinations},
+    destination::{Destination, DestinationKey, Destinations},
     wiring::EdgeIndex,
 };
 use gatewright_packet::{Arrival, NextHop, Packet};
@@ -48,13 +48,42 @@ pub(super) fn pass(
         Some(way) => way,
         None => known.ask(to, out.host())?,
     };
+    if way.is_group() {
+        return pass_by_group(packet, (len, hops), *way, out);
+    }
+    send(packet, (len, hops), way, out)
+}
+
+/// As [`pass`], of a packet whose destination has several next hops.
+#[inline(never)]
+fn pass_by_group(
+    packet: &mut Packet,
+    size: (usize, u8),
+    group: Destination<Ipv6Addr>,
+    out: &mut Out<'_>,
+) -> Option<EdgeIndex> {
+    let (way, hop) = group.for_packet(packet.octets(), out.host())?;
+    let down = send(packet, size, &way, out)?;
+    out.count_hop(Some(hop));
+    Some(down)
+}
+
+/// Readies a packet of `len` octets, with `hops` left, for its way, if that takes it.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "as `pass`")]
+fn send(
+    packet: &mut Packet,
+    (len, hops): (usize, u8),
+    way: &Destination<Ipv6Addr>,
+    out: &mut Out<'_>,
+) -> Option<EdgeIndex> {
     // Back where it came from: its sender may have to be told.
     if len > way.mtu.into() || way.link == packet.meta().ingress {
         return None;
     }
     let down = out.way_down(way.link)?;
     packet.truncate(len);
-    Ipv6Mut::of(packet.octets_mut().first_chunk_mut()?).set_hop_limit(hops - 1);
+    Ipv6Mut::of(packet.octets_mut().first_chunk_mut()?).set_hop_limit(hops.saturating_sub(1));
     let meta = packet.meta_mut();
     meta.egress = way.link;
     meta.next_hop = NextHop::Neighbour(IpAddr::V6(way.next_hop));

@@ -59,6 +59,9 @@ impl Quota {
 }
 
 impl Origins {
+    /// The number of an origin that has no limit: this host itself, which asks for few.
+    pub(super) const OWN: u8 = u8::MAX;
+
     pub(super) fn new(limits: &NeighbourLimits, key: u64) -> Self {
         let (rate, pending) = (limits.resolutions_per_second, limits.pending);
         let share = Quota::new((rate / SHARE).max(1), (pending / SHARE).max(1));

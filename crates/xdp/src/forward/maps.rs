@@ -5,7 +5,7 @@ use crate::compiled::{CompiledProgram, Symbol};
 use crate::layout::{CONSTANTS_LEN, LINKS_MAX};
 use crate::map::{BpfMap, MapType};
 use crate::program::{BpfProgram, Instruction, ProgramType};
-use gatewright_tables::{RoutesFull, RoutesWriter};
+use gatewright_tables::{BUCKETS, RoutesFull, RoutesWriter};
 use std::io;
 use std::net::Ipv6Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 static PROGRAM: &[u8] = include_bytes!("../../programs/forward.bpf");
 
 /// Names of the maps in the program, in the order of their descriptors.
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 14] = [
     "links",
     "own",
     "rules",
@@ -22,6 +22,7 @@ const NAMES: [&str; 13] = [
     "groups",
     "routes4",
     "routes6",
+    "members",
     "hops",
     "neighbours",
     "ports",
@@ -31,7 +32,7 @@ const NAMES: [&str; 13] = [
 ];
 
 /// The number of names that stand for memory: the first ones.
-const MEMORIES: usize = 7;
+const MEMORIES: usize = 8;
 
 /// Return from a program with 0 or `XDP_PASS`.
 const NO: [Instruction; 2] = [Instruction(0xb7, 0, 0, 0), Instruction(0x95, 0, 0, 0)];
@@ -41,8 +42,9 @@ const PASS: [Instruction; 2] = [Instruction(0xb7, 0, 0, 2), Instruction(0x95, 0,
 #[derive(Debug)]
 pub struct ForwardingMaps {
     descriptors: Vec<OwnedFd>,
-    /// The program's constants: words of the IPv4 and of the IPv6 trie, groups, next hops.
-    shape: [u32; 4],
+    /// The program's constants: words of the IPv4 and of the IPv6 trie, groups of the DIR-24-8 table,
+    /// next hops, words of the groups of next hops.
+    shape: [u32; 5],
 }
 
 /// A link's forwarding program, with the link's own code behind it.
@@ -79,14 +81,15 @@ impl ForwardingMaps {
         let words6 = words6.ok_or(RoutesFull { routes_max: sizes.routes6 })?;
         let clone = |map: &BpfMap| map.as_fd().try_clone_to_owned();
         let descriptors = maps.map(clone).collect::<io::Result<_>>();
-        let shape = [words4, words6, u32::from(sizes.groups.max(1)), sizes.hops];
+        let members = sizes.hop_groups.saturating_mul(BUCKETS);
+        let shape = [words4, words6, u32::from(sizes.groups.max(1)), sizes.hops, members];
         Ok(Self { descriptors: descriptors.map_err(failed("share a map"))?, shape })
     }
 
     /// Maps of another process, by their descriptors and their shape.
     ///
     /// `None` if they are not as many as the program has.
-    pub fn received(descriptors: Vec<OwnedFd>, shape: [u32; 4]) -> Option<Self> {
+    pub fn received(descriptors: Vec<OwnedFd>, shape: [u32; 5]) -> Option<Self> {
         (descriptors.len() == NAMES.len()).then_some(Self { descriptors, shape })
     }
 
@@ -96,7 +99,7 @@ impl ForwardingMaps {
     }
 
     /// Their shape, which the program of a link is made for.
-    pub const fn shape(&self) -> [u32; 4] {
+    pub const fn shape(&self) -> [u32; 5] {
         self.shape
     }
 
@@ -125,9 +128,9 @@ impl ForwardingMaps {
     fn constants(&self, of: &LinkProgram<'_>) -> io::Result<BpfMap> {
         // Loads are not reordered with loads on x86-64.
         let needs_fence = u32::from(cfg!(not(target_arch = "x86_64")));
-        let [words4, words6, groups, hops] = self.shape;
+        let [words4, words6, groups, hops, members] = self.shape;
         let partial = u32::from(of.partial);
-        let numbers = [of.link, words4, words6, groups, hops, needs_fence, partial];
+        let numbers = [of.link, words4, words6, groups, hops, needs_fence, partial, members];
         let value: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
         let len = u32::try_from(CONSTANTS_LEN).unwrap_or(u32::MAX);
         let map = BpfMap::new(MapType::Constants, "constants", 4, len, 1)?;

@@ -92,8 +92,10 @@ test('every figure is drawn and has its data, on paper too', async () => {
     all.map((figure) => ({
       name: figure.querySelector('figcaption b').textContent,
       marks: figure.querySelectorAll('svg path, svg circle, svg rect').length,
-      lines: decodeURIComponent(figure.querySelector('a[download]').href.split(',')[1]).split('\n')
-        .length,
+      // Behind the first comma is the data, with commas of its own.
+      lines: decodeURIComponent(
+        figure.querySelector('a[download]').href.split(',').slice(1).join(','),
+      ).split('\n').length,
     })),
   );
   const names = figures.map(({ name }) => name).join(' ');

@@ -1,7 +1,7 @@
 //! The report of a run between machines: one HTML file, and CSV.
 
 use super::chart::{digits, escape};
-use super::page::STYLE;
+use super::page::{SCROLL, STYLE};
 use crate::agent::{AgentCondition, AgentMachine, AgentRun, way};
 use crate::analysis::DelaySummary;
 use crate::covariates::Covariates;
@@ -52,8 +52,9 @@ fn micros(delay: Option<DelaySummary>, part: fn(DelaySummary) -> f64) -> String 
 }
 
 fn sessions(page: &mut String, run: &AgentRun) {
-    page.push_str(
-        "<h2>Sessions</h2><div class=\"scroll\"><table><thead><tr><th class=\"text\">session</th>\
+    let _ = write!(
+        page,
+        "<h2>Sessions</h2>{SCROLL}<table><thead><tr><th class=\"text\">session</th>\
          <th>octets</th><th>rate</th><th>round trip, median [µs]</th><th>95 %</th><th>99 %</th>\
          <th>there</th><th>back</th><th>±</th><th>in the reflector</th><th>sent</th><th>lost there</th>\
          <th>lost back</th><th>CV</th><th>steady</th></tr></thead><tbody>",
@@ -91,8 +92,9 @@ fn both_ways(it: &AgentCondition) -> String {
 }
 
 fn machines(page: &mut String, run: &AgentRun) {
-    page.push_str(
-        "<h2>Machines</h2><div class=\"scroll\"><table><thead><tr><th>name</th>\
+    let _ = write!(
+        page,
+        "<h2>Machines</h2>{SCROLL}<table><thead><tr><th>name</th>\
          <th class=\"text\">machine</th><th>clock at the start [µs]</th><th>at the end</th><th>±</th>\
          <th class=\"text\">conditions there</th></tr></thead><tbody>",
     );

@@ -34,6 +34,10 @@ pub fn html(run: &LabRun) -> String {
     page + "</main></body></html>\n"
 }
 
+/// The beginning of a table that may be wider than the window: by keyboard, too, it can be scrolled.
+pub(super) const SCROLL: &str =
+    "<div class=\"scroll\" role=\"group\" aria-label=\"table\" tabindex=\"0\">";
+
 pub(super) const STYLE: &str = "\
 :root{color-scheme:light dark;--paper:#fff;--ink:#1f2328;--soft:#5a6169;--edge:#d0d7de;--tint:#f4f6f8;\
 --good:#1a7f37;--bad:#b35900}\
@@ -116,7 +120,7 @@ fn summary(page: &mut String, run: &LabRun) {
     let _ = write!(
         page,
         "<h2>At the centre: {} octets, {} packets a second, other load {} %</h2>\
-         <div class=\"scroll\"><table><thead><tr><th>relay</th><th>node delay, median [µs]</th>\
+         {SCROLL}<table><thead><tr><th>relay</th><th>node delay, median [µs]</th>\
          <th>95 %</th><th>99 %</th><th>NLR</th><th>lost</th><th>spikes</th><th>probes</th>\
          <th>steady</th></tr></thead><tbody>",
         centre.octets, centre.rate, centre.load_pct
@@ -149,12 +153,13 @@ fn summary(page: &mut String, run: &LabRun) {
 }
 
 fn beside_paper(page: &mut String, run: &LabRun) {
-    page.push_str(
+    let _ = write!(
+        page,
         "<h2>Beside the paper</h2><p class=\"soft\">T. Miya, K. Ohshima, Y. Kitaguchi, K. Yamaoka: \
          Experimental Analysis of Communication Relaying Delay in Low-Energy Ad-hoc Networks (2020), \
          on three Raspberry Pi Zero W. A different machine may well show something different; the \
-         last column says so and does not judge.</p><div class=\"scroll\"><table><thead><tr>\
-         <th class=\"text\">the paper</th><th class=\"text\">this run</th><th class=\"text\"></th>\
+         last column says so and does not judge.</p>{SCROLL}<table><thead><tr>\
+         <th class=\"text\">the paper</th><th class=\"text\">this run</th><th class=\"text\">verdict</th>\
          </tr></thead><tbody>",
     );
     for it in statements(run) {
@@ -204,8 +209,9 @@ fn in_url(text: &str) -> String {
 }
 
 fn models(page: &mut String, run: &LabRun) {
-    page.push_str(
-        "<h2>Models</h2><div class=\"scroll\"><table><thead><tr><th>relay</th><th>a [µs]</th>\
+    let _ = write!(
+        page,
+        "<h2>Models</h2>{SCROLL}<table><thead><tr><th>relay</th><th>a [µs]</th>\
          <th>c [ns/octet]</th><th>R²</th><th>c by Theil–Sen</th><th class=\"text\">queue</th>\
          <th>error</th><th>the other's</th><th>p99 error</th></tr></thead><tbody>",
     );
@@ -278,7 +284,7 @@ fn conditions(page: &mut String, run: &LabRun) {
         page,
         "<h2>All conditions</h2><p><a download=\"conditions.csv\" \
          href=\"data:text/csv;charset=utf-8,{}\">All conditions as CSV</a></p><details><summary>Table \
-         of {} conditions</summary><div class=\"scroll\"><table><thead><tr><th>relay</th>\
+         of {} conditions</summary>{SCROLL}<table><thead><tr><th>relay</th>\
          <th>octets</th><th>rate</th><th>beside</th><th>node median</th><th>95 %</th><th>99 %</th>\
          <th>link</th><th>end to end</th><th>lateness 99 %</th><th>lost</th><th>CV</th></tr></thead>\
          <tbody>",

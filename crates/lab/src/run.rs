@@ -12,7 +12,9 @@ use crate::relay::program::BuiltPrograms;
 use crate::relay::{self, RunningRelay};
 use crate::report::in_words;
 use crate::result::{LabRun, LeftOut, ObserverCost};
-use crate::summarise::{ProbeTimes, Repetition, condition_result, relay_model};
+use crate::summarise::{
+    ProbeTimes, RESAMPLES, RESAMPLES_UNFINISHED, Repetition, condition_result, relay_model,
+};
 use gatewright_config::{Centre, Experiment, RelayKind};
 use gatewright_sim::Random;
 use std::collections::BTreeMap;
@@ -150,7 +152,7 @@ pub fn run_heard(
     lab.check_line();
     lab.name_quota();
     let unfinished = is_over.then(|| lab.unfinished("it was ended by who ran it"));
-    Ok(LabRun { covariates, observer, ..lab.result(unfinished) })
+    Ok(LabRun { covariates, observer, ..lab.result(unfinished, RESAMPLES) })
 }
 
 /// What is known of a run from its beginning on.
@@ -168,16 +170,23 @@ type Measured = BTreeMap<RelayKind, Vec<(Centre, Vec<Repetition>)>>;
 fn summaries(
     measured: &Measured,
     experiment: &Experiment,
+    resamples: usize,
     warnings: &mut Vec<String>,
 ) -> (Vec<crate::result::ConditionResult>, Vec<crate::result::RelayModel>) {
     let mut conditions = Vec::new();
     for (&relay, of_relay) in measured {
         for (condition, repetitions) in of_relay {
-            conditions.push(condition_result(relay, *condition, repetitions, experiment));
+            conditions.push(condition_result(
+                relay,
+                *condition,
+                repetitions,
+                experiment,
+                resamples,
+            ));
         }
     }
     let model = |(&relay, of_relay): (&RelayKind, &Vec<_>)| {
-        relay_model(relay, of_relay, &conditions, experiment)
+        relay_model(relay, of_relay, &conditions, experiment, resamples)
     };
     let models = measured.iter().map(model).collect();
     let unstamped: usize = conditions.iter().map(|it| it.unstamped).sum();
@@ -315,7 +324,7 @@ impl Lab<'_> {
             return true;
         }
         let why = self.unfinished("it was still going on, or was killed, after this was written");
-        if let Err(why) = listener.unfinished(&self.result(Some(why))) {
+        if let Err(why) = listener.unfinished(&self.result(Some(why), RESAMPLES_UNFINISHED)) {
             let done = self.progress.done;
             self.warn(format!("results after {done} repetitions could not be kept: {why}"));
         }
@@ -329,9 +338,10 @@ impl Lab<'_> {
     }
 
     /// The results so far.
-    fn result(&self, unfinished: Option<String>) -> LabRun {
+    fn result(&self, unfinished: Option<String>, resamples: usize) -> LabRun {
         let mut warnings = self.warnings.clone();
-        let (conditions, models) = summaries(&self.measured, self.experiment, &mut warnings);
+        let (conditions, models) =
+            summaries(&self.measured, self.experiment, resamples, &mut warnings);
         LabRun {
             form: 1,
             unfinished,
@@ -637,7 +647,7 @@ mod tests {
         let of_relay = vec![(experiment.centre, vec![repetition])];
         let measured = Measured::from([(RelayKind::Kernel, of_relay)]);
         let mut warnings = Vec::new();
-        let (conditions, _) = summaries(&measured, &experiment, &mut warnings);
+        let (conditions, _) = summaries(&measured, &experiment, RESAMPLES, &mut warnings);
         let it = &conditions[0];
         assert_eq!((it.sent, it.received, it.unstamped), (11, 10, 4), "{it:?}");
         assert_eq!(it.node.unwrap().count, 7, "the others are in no delay");

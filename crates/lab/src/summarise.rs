@@ -32,7 +32,9 @@ pub(crate) struct Repetition {
 /// Values on each side of a value that the Hampel filter compares it with.
 const HALF_WINDOW: usize = 50;
 /// Resamples of each bootstrap.
-const RESAMPLES: usize = 400;
+pub(crate) const RESAMPLES: usize = 400;
+/// The same for results that another round will replace: their summary takes time from the run.
+pub(crate) const RESAMPLES_UNFINISHED: usize = 40;
 /// Probes from which a 0.99 quantile is judged: ten are above it. With a hundred it is the largest of
 /// them, which another hundred do not repeat.
 const P99_PROBES_MIN: usize = 1000;
@@ -89,6 +91,7 @@ pub(crate) fn condition_result(
     condition: Centre,
     repetitions: &[Repetition],
     experiment: &Experiment,
+    resamples: usize,
 ) -> ConditionResult {
     let probes = || repetitions.iter().flat_map(|repetition| &repetition.probes);
     let all = |delay: &dyn Fn(&ProbeTimes) -> Option<f64>| -> Vec<f64> {
@@ -125,7 +128,7 @@ pub(crate) fn condition_result(
         steal_pct: mean(&repetitions.iter().map(|it| it.steal_pct).collect::<Vec<_>>())
             .unwrap_or(0.0),
         node: DelaySummary::of(&nodes),
-        node_median: median_interval(&nodes, 0.95, RESAMPLES, &mut random),
+        node_median: median_interval(&nodes, 0.95, resamples, &mut random),
         node_base: base_summary.map(|it| (it.mean, it.variation_squared())),
         in_queue: summary(&|it| between(it.ingress, it.taken)),
         processing: summary(&|it| between(it.taken, it.given)),
@@ -205,6 +208,7 @@ pub(crate) fn relay_model(
     measured: &[(Centre, Vec<Repetition>)],
     results: &[ConditionResult],
     experiment: &Experiment,
+    resamples: usize,
 ) -> RelayModel {
     let centre = experiment.centre;
     let mut random = Random::new(experiment.seed);
@@ -245,7 +249,7 @@ pub(crate) fn relay_model(
     RelayModel {
         relay,
         service,
-        intervals: bootstrap_fit(&points, 0.95, RESAMPLES, &mut random),
+        intervals: bootstrap_fit(&points, 0.95, resamples, &mut random),
         robust: theil_sen(&points, &mut random),
         queue,
         held_out: held_out.collect(),

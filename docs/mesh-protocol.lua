@@ -47,12 +47,14 @@ f.reply_hops = ProtoField.uint32("gwmesh.reply.hops", "hops", base.DEC)
 f.reply_position = ProtoField.uint32("gwmesh.reply.position", "position", base.DEC)
 f.reply_cost = ProtoField.uint32("gwmesh.reply.cost", "cost", base.DEC)
 f.reply_delay = ProtoField.uint32("gwmesh.reply.delay", "delay", base.DEC)
+f.reply_station = ProtoField.uint64("gwmesh.reply.station", "station", base.HEX)
 f.broadcast_origin = ProtoField.uint64("gwmesh.broadcast.origin", "origin", base.HEX)
 f.broadcast_origin_epoch = ProtoField.uint32("gwmesh.broadcast.origin_epoch", "origin epoch", base.DEC)
 f.broadcast_number = ProtoField.uint32("gwmesh.broadcast.number", "number", base.DEC)
 f.broadcast_hops_left = ProtoField.uint32("gwmesh.broadcast.hops_left", "hops left", base.DEC)
 f.broadcast_parts = ProtoField.uint32("gwmesh.broadcast.parts", "parts", base.DEC)
 f.broadcast_part = ProtoField.uint32("gwmesh.broadcast.part", "part", base.DEC)
+f.broadcast_stations = ProtoField.bool("gwmesh.broadcast.stations", "stations", base.NONE)
 f.acknowledgement_acknowledged = ProtoField.uint32("gwmesh.acknowledgement.acknowledged", "acknowledged", base.DEC)
 f.acknowledgement_label = ProtoField.uint32("gwmesh.acknowledgement.label", "label", base.DEC)
 f.path_end_origin = ProtoField.uint64("gwmesh.path_end.origin", "origin", base.HEX)
@@ -66,6 +68,11 @@ f.link_back_path = ProtoField.uint32("gwmesh.link_back.path", "path", base.DEC)
 f.link_back_reporter = ProtoField.uint64("gwmesh.link_back.reporter", "reporter", base.HEX)
 f.link_back_hops = ProtoField.uint32("gwmesh.link_back.hops", "hops", base.DEC)
 f.link_back_position = ProtoField.uint32("gwmesh.link_back.position", "position", base.DEC)
+f.port_hello_port = ProtoField.uint32("gwmesh.port_hello.port", "port", base.DEC)
+f.port_hello_interval = ProtoField.uint32("gwmesh.port_hello.interval", "interval", base.DEC)
+f.port_hello_forwards = ProtoField.bool("gwmesh.port_hello.forwards", "forwards", base.NONE)
+f.port_hello_ready = ProtoField.bool("gwmesh.port_hello.ready", "ready", base.NONE)
+f.port_hello_stations = ProtoField.uint32("gwmesh.port_hello.stations", "stations", base.DEC)
 f.unknown_label = ProtoField.uint32("gwmesh.unknown.label", "label", base.DEC)
 f.liveness_vers = ProtoField.uint32("gwmesh.liveness.vers", "vers", base.DEC)
 f.liveness_diagnostic = ProtoField.uint32("gwmesh.liveness.diagnostic", "diagnostic", base.DEC)
@@ -153,7 +160,7 @@ layouts.request = { octets = 32, fields = {
   { name = "avoided", entry = layouts.node, length = function(at) return (at:bitfield(240, 8) * 8) end },
   { name = "record", entry = layouts.hop, length = function(at) return (at:bitfield(248, 8) * 12) end },
 } }
-layouts.reply = { octets = 36, fields = {
+layouts.reply = { octets = 44, fields = {
   { field = f.reply_origin, offset = 0, width = 64 },
   { field = f.reply_target, offset = 64, width = 64 },
   { field = f.reply_request, offset = 128, width = 32 },
@@ -165,6 +172,7 @@ layouts.reply = { octets = 36, fields = {
   { field = f.reply_position, offset = 248, width = 8 },
   { field = f.reply_cost, offset = 256, width = 16 },
   { field = f.reply_delay, offset = 272, width = 16 },
+  { field = f.reply_station, offset = 288, width = 64 },
 }, parts = {
   { name = "record", entry = layouts.node, length = function(at) return (at:bitfield(240, 8) * 8) end },
 } }
@@ -175,6 +183,7 @@ layouts.broadcast = { octets = 20, fields = {
   { field = f.broadcast_hops_left, offset = 128, width = 8 },
   { field = f.broadcast_parts, offset = 136, width = 4 },
   { field = f.broadcast_part, offset = 140, width = 4 },
+  { field = f.broadcast_stations, offset = 144, width = 1 },
 }, parts = {
   { name = "payload", entry = nil, length = nil },
 } }
@@ -200,6 +209,15 @@ layouts.link_back = { octets = 32, fields = {
   { field = f.link_back_position, offset = 232, width = 8 },
 }, parts = {
   { name = "record", entry = layouts.node, length = function(at) return (at:bitfield(224, 8) * 8) end },
+} }
+layouts.port_hello = { octets = 8, fields = {
+  { field = f.port_hello_port, offset = 0, width = 16 },
+  { field = f.port_hello_interval, offset = 16, width = 16 },
+  { field = f.port_hello_forwards, offset = 32, width = 1 },
+  { field = f.port_hello_ready, offset = 33, width = 1 },
+  { field = f.port_hello_stations, offset = 56, width = 8 },
+}, parts = {
+  { name = "station_list", entry = layouts.node, length = function(at) return (at:bitfield(56, 8) * 8) end },
 } }
 layouts.unknown = { octets = 4, fields = {
   { field = f.unknown_label, offset = 0, width = 20 },
@@ -264,6 +282,7 @@ local types = {
   [6] = { layouts.path_end, "PATH ERROR" },
   [7] = { layouts.path_end, "PATH TEAR" },
   [12] = { layouts.link_back, "LINK BACK" },
+  [13] = { layouts.port_hello, "PORT HELLO" },
   [8] = { layouts.unknown, "LABEL UNKNOWN" },
   [9] = { layouts.liveness, "LIVENESS" },
   [10] = { layouts.challenge, "CHALLENGE" },

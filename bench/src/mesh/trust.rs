@@ -99,7 +99,8 @@ impl Neighbours {
             let mut delivered = 0;
             for _ in 0..messages {
                 self.now += PAUSE;
-                self.nodes[0].handle(self.now, MeshInput::Broadcast { packet: &PACKET });
+                self.nodes[0]
+                    .handle(self.now, MeshInput::Broadcast { from: None, packet: &PACKET });
                 delivered += self.exchange();
             }
             assert_eq!(delivered, messages, "a message was not accepted");
@@ -133,7 +134,7 @@ impl Neighbours {
         };
         let (label, from) = (Label(99), address(1));
         [
-            length(MeshInput::Broadcast { packet: &PACKET }),
+            length(MeshInput::Broadcast { from: None, packet: &PACKET }),
             length(MeshInput::UnknownLabel { link: LINK, from, label }),
         ]
     }

@@ -10,6 +10,8 @@ pub struct Mesh {
     pub interface: String,
     /// Interfaces of the links that it joins.
     pub links: Vec<Located<String>>,
+    /// Interfaces whose stations take part.
+    pub ports: Vec<Located<String>>,
     /// Links to other sites.
     pub tunnels: Vec<MeshTunnel>,
     /// The profile of the mesh.

@@ -114,12 +114,15 @@ fn link(name: Located<String>, table: View<'_>) -> Option<Link> {
 }
 
 fn mesh(table: View<'_>) -> Mesh {
-    let links = table.texts("links").into_iter();
-    let links = links.map(|Located { value, span }| Located { value: value.to_owned(), span });
+    let interfaces = |key| {
+        let names = table.texts(key).into_iter();
+        names.map(|Located { value, span }| Located { value: value.to_owned(), span }).collect()
+    };
     let profile = table.text("profile").map(|profile| profile.value);
     Mesh {
         interface: table.owned("interface").unwrap_or_else(|| "mesh0".to_owned()),
-        links: links.collect(),
+        links: interfaces("links"),
+        ports: interfaces("ports"),
         tunnels: (table.named("tunnel").into_iter())
             .filter_map(|(name, table)| mesh_tunnel(name, table))
             .collect(),

@@ -252,6 +252,13 @@ static MESH: Table = Table {
             "Interfaces that lead to other nodes; they need no addresses.",
         ),
         key(
+            "ports",
+            Shape::List(Form::Interface, MESH_LINKS_MAX),
+            "Interfaces whose stations take part in the mesh without its protocol, as behind a bridge. \
+             Of several nodes on one segment one forwards, and another one takes over when it is gone. \
+             They need no addresses.",
+        ),
+        key(
             "tunnel",
             Shape::Named(&MESH_TUNNEL, MESH_LINKS_MAX),
             "Links to other sites over UDP, by the name of the interface that each makes.",

@@ -158,6 +158,7 @@ impl FailoverBed {
             let setup = MeshSetup {
                 interface: "mesh0".to_owned(),
                 links: links.collect(),
+                ports: Vec::new(),
                 tunnels: Vec::new(),
                 profile: Profile::Default,
                 trust: MeshTrust::Open,

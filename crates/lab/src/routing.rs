@@ -101,6 +101,7 @@ impl LabelPaths {
             let setup = MeshSetup {
                 interface: MESH.to_owned(),
                 links: links.clone(),
+                ports: Vec::new(),
                 tunnels: Vec::new(),
                 profile: Profile::Default,
                 trust: MeshTrust::Open,

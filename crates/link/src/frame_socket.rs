@@ -20,7 +20,7 @@ const QUEUE: i32 = 1 << 20;
 pub enum FrameSelection {
     /// Those of one EtherType that no program has taken from the interface.
     EtherType(u16),
-    /// All but IPv4, IPv6 and IEEE 802.1Q.
+    /// All but IPv4, IPv6 and those of VLANs (IEEE 802.1Q).
     NotIp,
     /// None: it only sends.
     Nothing,
@@ -69,11 +69,25 @@ impl FrameSocket {
     ///
     /// The system's error.
     pub fn join(&self, interface: u32, group: [u8; 6]) -> io::Result<()> {
-        // struct packet_mreq: the index, type (PACKET_MR_MULTICAST, 0) and length in 16 bits each,
-        // an address of 8 octets.
+        const MULTICAST: u16 = 0;
+        self.add_membership(interface, MULTICAST, group)
+    }
+
+    /// Makes the interface receive frames to any address, until the socket is closed.
+    ///
+    /// # Errors
+    ///
+    /// The system's error.
+    pub fn be_promiscuous(&self, interface: u32) -> io::Result<()> {
+        const PROMISCUOUS: u16 = 1;
+        self.add_membership(interface, PROMISCUOUS, [0; 6])
+    }
+
+    fn add_membership(&self, interface: u32, kind: u16, address: [u8; 6]) -> io::Result<()> {
+        // struct packet_mreq: the index, type and length in 16 bits each, an address of 8 octets.
         let mut request = [0_u8; 16];
-        let fields = interface.to_ne_bytes().into_iter().chain([0; 2]);
-        let fields = fields.chain(6_u16.to_ne_bytes()).chain(group);
+        let fields = interface.to_ne_bytes().into_iter().chain(kind.to_ne_bytes());
+        let fields = fields.chain(6_u16.to_ne_bytes()).chain(address);
         for (to, from) in request.iter_mut().zip(fields) {
             *to = from;
         }

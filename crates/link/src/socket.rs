@@ -108,13 +108,20 @@ pub(crate) fn take_nothing(fd: BorrowedFd<'_>) -> io::Result<()> {
     attach_filter(fd, &mut [libc::sock_filter { code: RETURN, jt: 0, jf: 0, k: 0 }])
 }
 
-/// Makes a packet socket receive no IPv4, no IPv6 and no tagged frames.
+/// Makes a packet socket receive no IPv4, no IPv6 and no frames of VLANs.
 pub(crate) fn take_other_types(fd: BorrowedFd<'_>) -> io::Result<()> {
+    const LOAD_WORD: u16 = 0x20;
     const LOAD_HALF: u16 = 0x28;
     const JUMP_IF_EQUAL: u16 = 0x15;
+    const JUMP_IF_BITS: u16 = 0x45;
+    // A tag that the kernel has taken out of the frame: SKF_AD_OFF + SKF_AD_VLAN_TAG, 0 without one.
+    const TAG: u32 = 0xffff_f02c;
+    const VLAN: u32 = 0x0fff;
     const RETURN: u16 = 0x06;
     let step = |code, jt, k| libc::sock_filter { code, jt, jf: 0, k };
     let mut others = [
+        step(LOAD_WORD, 0, TAG),
+        step(JUMP_IF_BITS, 5, VLAN),
         // The EtherType.
         step(LOAD_HALF, 0, 12),
         step(JUMP_IF_EQUAL, 3, 0x0800),

@@ -1,5 +1,8 @@
 //! The thread of a node: gives the machine what arrives and the time, and does what it says.
 
+mod stations;
+
+use crate::bridge::StationPort;
 use crate::early::EarlyFrames;
 use crate::forwarding::{FIRST_PORT, Forwarding, Installed, PEER, TrafficReport, node_of};
 use crate::frames::{
@@ -18,8 +21,8 @@ use gatewright_link::{
 };
 use gatewright_mesh::message::{ETHER_TYPE, GROUP_ADDRESS};
 use gatewright_mesh::{
-    EchoOutcome, EchoToken, LabelAction, LabelledHop, MeshEvent, MeshInput, MeshNode, MeshOutput,
-    MeshSettings, MeshTrust, NodeId, PathClass, Profile,
+    BridgePort, EchoOutcome, EchoToken, LabelAction, LabelledHop, MeshEvent, MeshInput, MeshNode,
+    MeshOutput, MeshSettings, MeshTrust, NodeId, PathClass, Profile,
 };
 use gatewright_packet::{LinkAddress, LinkIndex};
 use gatewright_part::{EventSink, LogLevel};
@@ -97,6 +100,8 @@ struct HostSockets {
     receive: [FrameSocket; 3],
     /// Sends to the host, at the peer.
     deliver: FrameSocket,
+    /// The same with offload headers, for what stations leave to a device.
+    deliver_offloaded: FrameSocket,
     /// Sends as the host does, at the mesh interface: the push program takes it.
     inject: FrameSocket,
 }
@@ -111,6 +116,7 @@ impl HostSockets {
                 at_peer(FrameSelection::NotIp)?,
             ],
             deliver: FrameSocket::open(pair.peer_index(), FrameSelection::Nothing, false)?,
+            deliver_offloaded: at_peer(FrameSelection::Nothing)?,
             inject: FrameSocket::open(pair.index(), FrameSelection::Nothing, true)?,
         })
     }
@@ -126,6 +132,7 @@ pub(crate) struct Driver {
     began: Instant,
     forwarding: Forwarding,
     ports: Vec<Port>,
+    bridge: Vec<StationPort>,
     host: HostSockets,
     notices: InterfaceNotices,
     wake: Arc<EventFd>,
@@ -160,6 +167,7 @@ impl Driver {
     ) -> io::Result<Self> {
         let links = setup.links.iter().chain(setup.tunnels.iter().map(|it| &it.interface));
         let ports = (FIRST_PORT..).zip(links);
+        let bridge = (0..).zip(&setup.ports);
         let mut this = Self {
             profile: settings.profile,
             trust: match settings.trust {
@@ -172,6 +180,9 @@ impl Driver {
             began: Instant::now(),
             forwarding,
             ports: ports.map(|(number, name)| Port::new(name.clone(), number)).collect(),
+            bridge: bridge
+                .map(|(number, name)| StationPort::new(name.clone(), BridgePort(number)))
+                .collect(),
             host: HostSockets::open(&pair)?,
             notices: InterfaceNotices::open()?,
             wake,
@@ -197,6 +208,12 @@ impl Driver {
                 port.begin(&this.forwarding.switching)?;
             }
         }
+        for port in &mut this.bridge {
+            port.look();
+            if port.properties.is_some() || at_start == LinksAtStart::All {
+                port.begin(&this.forwarding.switching)?;
+            }
+        }
         Ok(this)
     }
 
@@ -204,6 +221,7 @@ impl Driver {
     pub(crate) fn run(mut self) {
         self.pair.adopt();
         self.follow_ports(true);
+        self.follow_bridge(true);
         // The start is no late timer.
         self.report_at = self.now();
         while !self.ended {
@@ -244,7 +262,8 @@ impl Driver {
         let at_host = self.host.receive.iter();
         let at_ports = self.ports.iter().filter_map(|port| port.open.as_ref());
         let at_ports = at_ports.flat_map(|open| [&open.control, &open.passed_up]);
-        let sockets = at_host.chain(at_ports);
+        let at_bridge = self.bridge.iter().flat_map(StationPort::receive);
+        let sockets = at_host.chain(at_ports).chain(at_bridge);
         fds.extend(sockets.map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN)));
         match ppoll(&mut fds, Some(TimeSpec::from_duration(patience)), None) {
             Ok(_) | Err(Errno::EINTR) => Ok(()),
@@ -256,6 +275,7 @@ impl Driver {
     fn take_all(&mut self) {
         if self.notices.take() {
             self.follow_ports(false);
+            self.follow_bridge(false);
             self.follow_host();
         }
         let mut buffer = vec![0; BUFFER_LEN];
@@ -264,6 +284,7 @@ impl Driver {
             self.take_labelled(link, &mut buffer);
         }
         self.take_host_frames(&mut buffer);
+        self.take_station_frames(&mut buffer);
         if self.wake.read().is_ok() {
             while let Ok(command) = self.inbox.try_recv() {
                 self.command(command);
@@ -328,7 +349,12 @@ impl Driver {
                 self.deliver(carried);
                 self.input(MeshInput::Counters { label: frame.label, packets: 1, octets });
             }
-            (LabelAction::Pop, FramePayload::Channel(octets)) => {
+            (LabelAction::Station { port, station }, FramePayload::Ethernet(carried)) => {
+                self.counters.carried += 1;
+                self.deliver_station(port, station, carried);
+                self.input(MeshInput::Counters { label: frame.label, packets: 1, octets });
+            }
+            (LabelAction::Pop | LabelAction::Station { .. }, FramePayload::Channel(octets)) => {
                 let (label, ttl) = (frame.label, frame.ttl);
                 self.input(MeshInput::Counters { label, packets: 1, octets: 0 });
                 self.input(MeshInput::Channel { label, ttl, octets });
@@ -340,6 +366,11 @@ impl Driver {
             (LabelAction::Swap(hop), _) if frame.ttl > 1 => {
                 self.counters.early += 1;
                 self.send_labelled(hop, |to| frames::swapped(to, hop.label, received));
+                self.input(MeshInput::Counters { label: frame.label, packets: 1, octets });
+            }
+            (LabelAction::Station { port, station }, FramePayload::Ip) => {
+                self.counters.early += 1;
+                self.deliver_early(port, station, received);
                 self.input(MeshInput::Counters { label: frame.label, packets: 1, octets });
             }
             (LabelAction::Pop, FramePayload::Ip) => {
@@ -380,11 +411,13 @@ impl Driver {
             self.counters.malformed_frames += 1;
             return;
         };
-        if cut {
+        if let Some(port) = self.node.port_of(node_of(to)) {
+            self.send_to_station(port, received);
+        } else if cut {
             self.counters.super_frames += 1;
         } else if is_group(to) {
             match without_offloads(received) {
-                Some(packet) => self.input(MeshInput::Broadcast { packet }),
+                Some(packet) => self.input(MeshInput::Broadcast { from: None, packet }),
                 None => self.counters.malformed_frames += 1,
             }
         } else if to != self.own {
@@ -398,6 +431,11 @@ impl Driver {
     /// Gives the machine an input, and does what it says.
     fn input(&mut self, input: MeshInput<'_>) {
         self.node.handle(self.now(), input);
+        self.drain();
+    }
+
+    /// Does what the machine says.
+    fn drain(&mut self) {
         while let Some(output) = self.node.poll_output() {
             self.output(output);
         }
@@ -425,6 +463,13 @@ impl Driver {
             }
             MeshOutput::Echoed { token, outcome } => self.echoed(token, outcome),
             MeshOutput::Deliver { packet, .. } => self.deliver(&packet),
+            MeshOutput::SendHello { port, octets } => self.send_hello(port, &octets),
+            MeshOutput::Teach { port, addresses } => self.teach(port, &addresses),
+            MeshOutput::SendPort { port, packet } => {
+                let sent = self.station_port(port).map(|port| port.send_whole(&packet));
+                self.counters.send_refused += u64::from(!matches!(sent, Some(Ok(()))));
+            }
+            MeshOutput::PortState { port, forwards } => self.port_state(port, forwards),
             MeshOutput::Event(event) => self.event(&event),
             _ => {}
         }
@@ -636,6 +681,7 @@ impl Driver {
                 ("neighbours_up", number(up)),
                 ("destinations", number(destinations.len())),
                 ("labels", number(self.forwarding.labels.len())),
+                ("stations", number(self.node.stations().count())),
                 ("liveness_interval_us", micros(self.node.liveness_interval())),
                 ("timer_lateness_p999_us", micros(self.lateness.p999())),
                 ("timer_lateness_us", micros(self.lateness.highest())),
@@ -663,6 +709,7 @@ impl Driver {
             ("paths_full", table.paths),
             ("next_hops_full", table.next_hops),
         ]);
+        all.extend(state::bridge_counters(&self.node.bridge_counters()));
         all.extend(self.tunnels.counters.named());
         all
     }
@@ -687,6 +734,7 @@ impl Driver {
             timer_lateness_us: micros(self.lateness.p999()),
             links,
             tunnels: state::tunnels(&self.tunnels.running),
+            ports: state::ports(&self.bridge, &self.node, &self.forwarding),
             neighbours: state::neighbours(&self.neighbours, &self.ports, self.now()),
             destinations: state::destinations(&self.forwarding, &self.node, &self.ports),
             labels: self.forwarding.labels.len(),

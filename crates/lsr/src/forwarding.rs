@@ -5,8 +5,10 @@
 
 use crate::frames::Mac;
 use crate::port::Port;
+use gatewright_link::InterfaceProperties;
 use gatewright_mesh::{
-    Adjacency, LabelAction, LabelledHop, MeshOutput, NodeId, PathClass, PathId, PathRole,
+    Adjacency, BridgePort, LabelAction, LabelledHop, MeshOutput, NodeId, PathClass, PathId,
+    PathRole,
 };
 use gatewright_packet::LinkIndex;
 use gatewright_tables::{
@@ -22,8 +24,13 @@ pub(crate) const HOST: u32 = 0;
 pub(crate) const PEER: u32 = 1;
 /// Number of the first link.
 pub(crate) const FIRST_PORT: u32 = 2;
-/// Links of a node at the most: the other numbers are for its neighbours.
+/// Links and bridge ports of a node at the most: the other numbers are for its neighbours.
 pub(crate) const PORTS_MAX: u32 = 16;
+
+/// Number of a bridge port: the last ones of those for links.
+pub(crate) fn port_number(port: BridgePort) -> u32 {
+    (FIRST_PORT + PORTS_MAX - 1).saturating_sub(port.0.into())
+}
 
 /// A path of a destination and a class in a role.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -141,6 +148,23 @@ impl Forwarding {
         }
     }
 
+    /// A bridge port is there, or is another interface now; it does not forward yet.
+    pub(crate) fn set_bridge_port(&mut self, port: BridgePort, found: &InterfaceProperties) {
+        let own = LabelLink {
+            interface: found.index,
+            address: found.mac,
+            takes_super_frames: found.cuts_super_frames,
+        };
+        let set = self.switching.tables().set_bridge_port(port_number(port), &own);
+        debug_assert!(set.is_ok(), "numbers are below the table's limit");
+    }
+
+    /// Whether a bridge port forwards: one store.
+    pub(crate) fn set_forwards(&mut self, port: BridgePort, forwards: bool) {
+        let set = self.switching.tables().set_link_up(port_number(port), forwards);
+        debug_assert!(set.is_ok(), "numbers are below the table's limit");
+    }
+
     fn is_up(&self, adjacency: Adjacency) -> bool {
         !self.down.contains_key(&adjacency)
     }
@@ -167,6 +191,11 @@ impl Forwarding {
                 self.set_state(adjacency, up);
                 Installed::Done
             }
+            MeshOutput::PortState { port, forwards } => {
+                self.set_forwards(port, forwards);
+                // It is reported, too.
+                Installed::Other
+            }
             _ => Installed::Other,
         }
     }
@@ -192,6 +221,11 @@ impl Forwarding {
         let hop = match action {
             LabelAction::Pop => Some(LabelHop { link: HOST, address: self.ends.0, label: None }),
             LabelAction::Swap(hop) => self.resolve(hop, ports),
+            LabelAction::Station { port, station } => mac_of(station).map(|address| LabelHop {
+                link: port_number(port),
+                address,
+                label: None,
+            }),
         };
         let Some(primary) = hop else { return Installed::LabelRefused(label) };
         let hops = LabelHops { primary, backup: None };
@@ -292,7 +326,7 @@ impl Forwarding {
         let is_used = |adjacency: Adjacency| {
             let hop = |action: LabelAction| match action {
                 LabelAction::Swap(hop) => Some(hop.adjacency),
-                LabelAction::Pop => None,
+                LabelAction::Pop | LabelAction::Station { .. } => None,
             };
             let by_label = self.labels.values().any(|label| hop(label.action) == Some(adjacency));
             let both = |paths: &InstalledPaths| [paths.primary, paths.backup];

@@ -99,6 +99,11 @@ pub(crate) const fn is_group([first, ..]: Mac) -> bool {
     first & 1 != 0
 }
 
+/// Whether a group address is for the next bridge only (IEEE 802.1Q §8.6.3): a bridge does not pass it on.
+pub(crate) const fn is_of_bridges(address: Mac) -> bool {
+    matches!(address, [0x01, 0x80, 0xc2, 0, 0, last] if last < 0x10)
+}
+
 /// The class of a frame: that of its IP precedence, as the programs choose it.
 pub(crate) fn class(frame: &[u8]) -> PathClass {
     let head = frame.get(HEADER_LEN..).and_then(|head| head.first_chunk()).copied();

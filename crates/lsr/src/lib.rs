@@ -10,9 +10,11 @@
 //! ```
 //!
 //! The kernel forwards; the thread sees the first packet of a path, broadcasts, packets that are not
-//! IP, and control messages.
+//! IP, and control messages. At a bridge port stations send as the host does at `mesh0`: the push
+//! program takes what has a path, the thread the rest; the switch program pops to the port.
 #![forbid(unsafe_code)]
 
+mod bridge;
 mod driver;
 mod early;
 mod forwarding;
@@ -29,7 +31,7 @@ pub use frames::{FramePayload, LabelledFrame};
 pub use part::MeshPart;
 pub use router::{MeshError, MeshRouter, MeshSetup};
 pub use state::{
-    MeshDestination, MeshEcho, MeshLinkState, MeshNeighbour, MeshPathState, MeshState,
-    MeshTunnelState, mac_text,
+    MeshDestination, MeshEcho, MeshLinkState, MeshNeighbour, MeshPathState, MeshPortState,
+    MeshState, MeshTunnelState, mac_text,
 };
 pub use tunnel::MeshTunnel;

@@ -283,6 +283,7 @@ fn setup(mesh: &Mesh) -> Result<MeshSetup, MeshError> {
     Ok(MeshSetup {
         interface: mesh.interface.clone(),
         links: mesh.links.iter().map(|link| link.value.clone()).collect(),
+        ports: mesh.ports.iter().map(|port| port.value.clone()).collect(),
         tunnels: mesh.tunnels.iter().map(tunnel).collect(),
         profile: match mesh.profile {
             MeshProfile::Classic => Profile::Classic,
@@ -347,6 +348,7 @@ mod tests {
         let mesh = Mesh {
             interface: "mesh0".into(),
             links: Vec::new(),
+            ports: Vec::new(),
             tunnels: Vec::new(),
             profile: MeshProfile::Default,
             key_file: Some(file.to_string_lossy().into_owned()),
@@ -376,6 +378,7 @@ mod tests {
         let mesh = Mesh {
             interface: "mesh0".into(),
             links: Vec::new(),
+            ports: Vec::new(),
             tunnels: Vec::new(),
             profile: MeshProfile::Default,
             key_file: text(&key),

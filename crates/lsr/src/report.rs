@@ -1,5 +1,6 @@
 //! Events of a node for the gateway's log.
 
+use crate::bridge::StationPort;
 use crate::port::Port;
 use crate::state::{link_name, node_text};
 use gatewright_mesh::{MeshEvent, Reason};
@@ -68,6 +69,22 @@ pub(crate) fn link(port: &Port) -> LogEvent {
         _ => (LogLevel::Warning, "mesh-link-down"),
     };
     about(level, kind, format!("link {name} is {word}")).with("link", name).with("state", word)
+}
+
+/// A bridge port forwards or stands by, or can carry frames no more.
+pub(crate) fn port(port: &StationPort) -> LogEvent {
+    let (name, word) = (&port.name, port.word());
+    let (level, kind) = match word {
+        "forwards" => (LogLevel::Info, "mesh-port-forwards"),
+        "stands by" => (LogLevel::Info, "mesh-port-standby"),
+        _ => (LogLevel::Warning, "mesh-port-down"),
+    };
+    let text = match word {
+        "forwards" => format!("port {name} forwards: its stations are in the mesh by this node"),
+        "stands by" => format!("port {name} stands by, and another one of its segment forwards"),
+        _ => format!("port {name} is {word}"),
+    };
+    about(level, kind, text).with("port", name).with("state", word)
 }
 
 pub(crate) fn about(level: LogLevel, kind: &'static str, text: String) -> LogEvent {

@@ -35,6 +35,8 @@ pub struct MeshSetup {
     pub interface: String,
     /// Names of the interfaces of the links.
     pub links: Vec<String>,
+    /// Names of the interfaces of the bridge ports, whose stations take part.
+    pub ports: Vec<String>,
     /// Links to other sites, whose interfaces the node makes.
     pub tunnels: Vec<MeshTunnel>,
     /// The profile of the mesh.
@@ -63,8 +65,16 @@ pub enum MeshError {
         /// Why.
         source: io::Error,
     },
+    /// A bridge port's interface.
+    #[error("[mesh] ports: {port}: {source}")]
+    Port {
+        /// The port.
+        port: String,
+        /// Why.
+        source: io::Error,
+    },
     /// There are too many links.
-    #[error("[mesh] links: {0} links and tunnels, at most {PORTS_MAX}")]
+    #[error("[mesh] links: {0} links, tunnels and ports, at most {PORTS_MAX}")]
     TooManyLinks(usize),
     /// A file of keys or members.
     #[error("[mesh] {key}: {file}: {why}")]
@@ -316,7 +326,7 @@ fn answer<T>(told: &Receiver<T>) -> Result<T, String> {
 
 /// The link-layer address of the first link that is there.
 fn first_link(setup: &MeshSetup, links: LinksAtStart) -> Result<Option<Mac>, MeshError> {
-    let count = setup.links.len() + setup.tunnels.len();
+    let count = setup.links.len() + setup.tunnels.len() + setup.ports.len();
     if u32::try_from(count).map_or(true, |count| count > PORTS_MAX) {
         return Err(MeshError::TooManyLinks(count));
     }
@@ -326,6 +336,11 @@ fn first_link(setup: &MeshSetup, links: LinksAtStart) -> Result<Option<Mac>, Mes
             Ok(found) => first = first.or(Some(found.mac)),
             Err(_) if links == LinksAtStart::Present => {}
             Err(source) => return Err(MeshError::Link { link: link.clone(), source }),
+        }
+    }
+    for port in &setup.ports {
+        if let (Err(source), LinksAtStart::All) = (InterfaceProperties::of(port), links) {
+            return Err(MeshError::Port { port: port.clone(), source });
         }
     }
     Ok(first)

@@ -1,9 +1,12 @@
 //! The state of a node as one document: links, neighbours, paths and counters.
 
-use crate::forwarding::{Forwarding, InstalledPath, mac_of};
+use crate::bridge::StationPort;
+use crate::forwarding::{Forwarding, InstalledPath, mac_of, port_number};
 use crate::port::Port;
 use crate::tunnel::RunningTunnel;
-use gatewright_mesh::{Adjacency, CLASSES, MeshCounters, MeshNode, NodeId, PathClass};
+use gatewright_mesh::{
+    Adjacency, BridgeCounters, CLASSES, MeshCounters, MeshNode, NodeId, PathClass,
+};
 use gatewright_xdp::{LabelReason, PacketCount};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -34,6 +37,8 @@ pub struct MeshState {
     pub links: Vec<MeshLinkState>,
     /// Those of them that are tunnels to other sites.
     pub tunnels: Vec<MeshTunnelState>,
+    /// The bridge ports, whose stations take part.
+    pub ports: Vec<MeshPortState>,
     /// The nodes at the other ends of these links.
     pub neighbours: Vec<MeshNeighbour>,
     /// The nodes to which there are paths.
@@ -56,6 +61,22 @@ pub struct MeshLinkState {
     /// Its MTU.
     pub mtu: Option<usize>,
     /// Frames by outcome at the link's program, without zeros.
+    pub frames: Vec<(&'static str, u64)>,
+}
+
+/// A bridge port of a node.
+#[derive(Clone, Debug, Serialize)]
+pub struct MeshPortState {
+    /// Name of its interface.
+    pub port: String,
+    /// `forwards`, `stands by`, `down`, `absent`, or `refused` if its program or sockets could not be
+    /// opened.
+    pub state: &'static str,
+    /// Its link-layer address.
+    pub mac: Option<String>,
+    /// Link-layer addresses of its stations.
+    pub stations: Vec<String>,
+    /// Frames by outcome at the port's program, without zeros.
     pub frames: Vec<(&'static str, u64)>,
 }
 
@@ -114,6 +135,8 @@ pub struct MeshPathState {
     pub label: u32,
     /// The relays between this node and the destination, in order.
     pub relays: Vec<String>,
+    /// The node that the path leads to, if the destination is a station behind it.
+    pub behind: Option<String>,
     /// Largest frame in octets; 0 without limit.
     pub frame_limit: u16,
 }
@@ -186,6 +209,24 @@ pub(crate) fn links(ports: &[Port], forwarding: &Forwarding) -> Vec<MeshLinkStat
         frames: frames(forwarding, port.number),
     };
     ports.iter().map(link).collect()
+}
+
+/// The bridge ports with their stations.
+pub(crate) fn ports(
+    ports: &[StationPort],
+    node: &MeshNode,
+    forwarding: &Forwarding,
+) -> Vec<MeshPortState> {
+    let one = |port: &StationPort| MeshPortState {
+        port: port.name.clone(),
+        state: port.word(),
+        mac: port.properties.map(|found| mac_text(found.mac)),
+        stations: (node.stations().filter(|(_, at)| *at == port.port))
+            .map(|(station, _)| node_text(station))
+            .collect(),
+        frames: frames(forwarding, port_number(port.port)),
+    };
+    ports.iter().map(one).collect()
 }
 
 /// The tunnels with when their peers were heard.
@@ -265,6 +306,8 @@ fn path_state(
         next: node_text(hop.adjacency.node),
         label: hop.label.0,
         relays,
+        behind: (node.station_of(path).filter(|_| path.origin == node.id()))
+            .map(|_| node_text(path.target)),
         frame_limit,
     }
 }
@@ -309,5 +352,19 @@ pub(crate) fn protocol_counters(of: &MeshCounters) -> Vec<(&'static str, u64)> {
         ("broadcasts_incomplete", of.broadcasts_incomplete),
         ("broadcasts_relayed", of.broadcasts_relayed),
         ("broadcasts_repeated", of.broadcasts_repeated),
+    ]
+}
+
+/// The counters of the bridge ports by name.
+pub(crate) fn bridge_counters(of: &BridgeCounters) -> Vec<(&'static str, u64)> {
+    vec![
+        ("port_standby", of.standby),
+        ("port_looped", of.looped),
+        ("port_unknown", of.unknown),
+        ("port_takeovers", of.takeovers),
+        ("stations_learnt", of.learnt),
+        ("stations_full", of.full),
+        ("stations_moved", of.moved),
+        ("stations_aged", of.aged),
     ]
 }

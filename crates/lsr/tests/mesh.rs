@@ -118,6 +118,7 @@ fn an_authenticated_mesh() -> Result<(), Failed> {
     let setup = MeshSetup {
         interface: "mesh0".into(),
         links: vec![towards(1)],
+        ports: Vec::new(),
         tunnels: Vec::new(),
         profile: Profile::Default,
         trust: MeshTrust::Open,
@@ -165,6 +166,7 @@ fn a_mesh_of_members() -> Result<(), Failed> {
     let setup = MeshSetup {
         interface: "mesh0".into(),
         links: vec![towards(0), towards(2)],
+        ports: Vec::new(),
         tunnels: Vec::new(),
         profile: Profile::Default,
         trust: trust(2, admitted(&[3])),
@@ -191,6 +193,7 @@ fn nothing_is_left_behind() -> Result<(), Failed> {
     let setup = MeshSetup {
         interface: "mesh0".into(),
         links: vec![towards(1)],
+        ports: Vec::new(),
         tunnels: Vec::new(),
         profile: Profile::Default,
         trust: MeshTrust::Open,
@@ -215,6 +218,7 @@ fn a_deleted_interface() -> Result<(), Failed> {
     let setup = MeshSetup {
         interface: "mesh0".into(),
         links: vec![towards(1)],
+        ports: Vec::new(),
         tunnels: Vec::new(),
         profile: Profile::Default,
         trust: MeshTrust::Open,
@@ -308,6 +312,7 @@ fn what_cannot_start() -> Result<(), Failed> {
         let setup = MeshSetup {
             interface: interface.into(),
             links,
+            ports: Vec::new(),
             tunnels: Vec::new(),
             profile: Profile::Default,
             trust: MeshTrust::Open,

@@ -87,6 +87,7 @@ impl Sites {
             let setup = MeshSetup {
                 interface: "mesh0".into(),
                 links: vec!["lan".into()],
+                ports: Vec::new(),
                 tunnels: tunnel.into_iter().collect(),
                 profile: Profile::Default,
                 trust: MeshTrust::Psk(MeshKeys::parse(&"5a".repeat(32))?),
@@ -248,6 +249,7 @@ fn what_is_no_tunnel() -> Result<(), Failed> {
         let setup = MeshSetup {
             interface: "mesh0".into(),
             links: vec!["lan".into()],
+            ports: Vec::new(),
             tunnels: vec![MeshTunnel { interface: interface.into(), local, remote }],
             profile: Profile::Default,
             trust: MeshTrust::Open,

@@ -1,5 +1,6 @@
 //! What a node is given and what it gives: settings, inputs, outputs, events, counters.
 
+use crate::bridge::BridgePort;
 use crate::identity::{NodeId, PathId, Reason};
 use crate::message::Profile;
 use crate::trust::MeshTrust;
@@ -147,6 +148,13 @@ pub enum LabelAction {
     Swap(LabelledHop),
     /// Removes it: the packet is for this node.
     Pop,
+    /// Removes it: the packet is for a station at a bridge port.
+    Station {
+        /// The port.
+        port: BridgePort,
+        /// The station.
+        station: NodeId,
+    },
 }
 
 /// Role of a path to a destination.
@@ -235,8 +243,31 @@ pub enum MeshInput<'a> {
     },
     /// A packet for all nodes.
     Broadcast {
+        /// The bridge port whose station has sent it; none for this node's own.
+        from: Option<BridgePort>,
         /// The packet.
         packet: &'a [u8],
+    },
+    /// A bridge port is there.
+    PortUp {
+        /// The port.
+        port: BridgePort,
+        /// Its link-layer address.
+        address: LinkAddress,
+    },
+    /// A bridge port has lost its carrier, or is gone.
+    PortDown {
+        /// The port.
+        port: BridgePort,
+    },
+    /// A control message has arrived at a bridge port.
+    PortHello {
+        /// The port.
+        port: BridgePort,
+        /// Link-layer address of the sender.
+        from: LinkAddress,
+        /// The message, from its common header on.
+        octets: &'a [u8],
     },
     /// A message in the associated channel of a path has arrived with a label of this node: the path
     /// ends here, or the label's TTL does.
@@ -368,6 +399,35 @@ pub enum MeshOutput {
         origin: NodeId,
         /// The packet.
         packet: Vec<u8>,
+    },
+    /// Sends a control message to the other ports of a bridge port's segment.
+    SendHello {
+        /// The port.
+        port: BridgePort,
+        /// The message.
+        octets: Vec<u8>,
+    },
+    /// Sends a broadcast packet on a bridge port.
+    SendPort {
+        /// The port.
+        port: BridgePort,
+        /// The packet.
+        packet: Vec<u8>,
+    },
+    /// Tells switches on a bridge port's segment that these nodes and stations are behind it: by a frame
+    /// from the address of each.
+    Teach {
+        /// The port.
+        port: BridgePort,
+        /// The nodes and stations.
+        addresses: Vec<NodeId>,
+    },
+    /// A bridge port begins or ceases to forward.
+    PortState {
+        /// The port.
+        port: BridgePort,
+        /// Whether it forwards.
+        forwards: bool,
     },
     /// Reports an event.
     Event(MeshEvent),

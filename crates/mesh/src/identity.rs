@@ -1,6 +1,7 @@
 //! Identities: nodes, their starts, paths.
 
 use core::fmt;
+use gatewright_packet::LinkAddress;
 use sha2::{Digest, Sha256};
 
 /// Identity of a node: 64 bits, unique in its mesh.
@@ -14,6 +15,13 @@ impl NodeId {
     pub fn of_key(public_key: &[u8]) -> Self {
         let digest = Sha256::digest(public_key);
         Self(digest.iter().take(8).fold(0, |id, &octet| id << 8 | u64::from(octet)))
+    }
+
+    /// The identity of the station with an Ethernet address, and of the node whose mesh interface has
+    /// it: its 48 bits. `None` for an address of another kind.
+    pub fn of_address(address: LinkAddress) -> Option<Self> {
+        let octets = address.to_ethernet()?;
+        Some(Self(octets.iter().fold(0, |id, &octet| id << 8 | u64::from(octet))))
     }
 }
 
@@ -59,6 +67,8 @@ impl Reason {
     pub const EXHAUSTED: Self = Self(6);
     /// The path is not used any more.
     pub const UNUSED: Self = Self(7);
+    /// The station that the path leads to is not behind its target any more.
+    pub const STATION_GONE: Self = Self(8);
 
     /// Whether the path ended because a link of it does not work, which may come back.
     pub(crate) const fn is_of_a_link(self) -> bool {
@@ -76,6 +86,7 @@ impl fmt::Display for Reason {
             Self::UNACKNOWLEDGED => f.write_str("not acknowledged"),
             Self::EXHAUSTED => f.write_str("no room"),
             Self::UNUSED => f.write_str("unused"),
+            Self::STATION_GONE => f.write_str("station moved or gone"),
             Self(other) => write!(f, "reason {other}"),
         }
     }

@@ -54,6 +54,11 @@ header! {
 }
 
 header! {
+    /// PORT HELLO.
+    PortHelloHeader = page "../../docs/mesh-protocol.md", "PORT HELLO"
+}
+
+header! {
     /// LABEL UNKNOWN.
     UnknownHeader = page "../../docs/mesh-protocol.md", "LABEL UNKNOWN"
 }

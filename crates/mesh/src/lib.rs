@@ -11,6 +11,7 @@
 //! Nothing here reads a clock, opens a socket or draws randomness: they are arguments.
 #![forbid(unsafe_code)]
 
+mod bridge;
 mod disjoint;
 mod edge;
 mod identity;
@@ -25,6 +26,7 @@ mod segment;
 pub mod simulate;
 mod trust;
 
+pub use bridge::{BRIDGE_PORTS_MAX, BridgeCounters, BridgePort, PortVerdict};
 pub use edge::{
     Adjacency, CLASSES, EchoOutcome, EchoToken, LabelAction, LabelledHop, LinkProperties,
     MeshCounters, MeshEvent, MeshInput, MeshOutput, MeshSettings, PathClass, PathRole,

@@ -8,8 +8,8 @@ use crate::layout::{
     BroadcastHeader, BroadcastHeaderFields, ChallengeHeader, ChallengeHeaderFields, CommonHeader,
     CommonHeaderFields, HopRecord, HopRecordFields, LabelRecord, LabelRecordFields, LinkBackHeader,
     LinkBackHeaderFields, LivenessHeader, LivenessHeaderFields, NodeRecord, NodeRecordFields,
-    PathEndHeader, PathEndHeaderFields, ReplyHeader, ReplyHeaderFields, RequestHeader,
-    RequestHeaderFields, UnknownHeader, UnknownHeaderFields,
+    PathEndHeader, PathEndHeaderFields, PortHelloHeader, PortHelloHeaderFields, ReplyHeader,
+    ReplyHeaderFields, RequestHeader, RequestHeaderFields, UnknownHeader, UnknownHeaderFields,
 };
 use crate::trust::MessageRole;
 use gatewright_wire::{Truncated, mpls::Label};
@@ -31,6 +31,9 @@ pub const NEIGHBOURS_LISTED_MAX: usize = 48;
 
 /// Labels in one I'M ALIVE at the most: with the neighbours it fits into 1,500 octets.
 pub const LABELS_LISTED_MAX: usize = 128;
+
+/// Stations in one announcement and in one PORT HELLO at the most.
+pub const STATIONS_LISTED_MAX: usize = 64;
 
 /// Messages that an I'M ALIVE can be divided into.
 pub const PARTS_MAX: usize = 64;
@@ -182,8 +185,32 @@ pub struct RouteReply {
     pub cost: u16,
     /// Sum of the delays, in microseconds.
     pub delay_us: u16,
+    /// The station behind the target that was searched, if not the target itself.
+    pub station: Option<NodeId>,
     /// The relays from the origin's side to the target's.
     pub record: Vec<NodeId>,
+}
+
+/// PORT HELLO, with its list as octets.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct PortHello<'p> {
+    /// The sender's number of the port.
+    pub port: u16,
+    /// Interval in milliseconds.
+    pub interval_ms: u16,
+    /// Whether the port forwards.
+    pub forwards: bool,
+    /// Whether the port has listened long enough to forward.
+    pub ready: bool,
+    /// Octets of the list of stations.
+    pub stations: &'p [u8],
+}
+
+impl PortHello<'_> {
+    /// Some of the stations at the port.
+    pub fn stations(&self) -> impl Iterator<Item = NodeId> {
+        nodes(self.stations)
+    }
 }
 
 /// LINK BACK.
@@ -223,6 +250,8 @@ pub enum Message<'p> {
         parts: u8,
         /// Number of this part, from 0.
         part: u8,
+        /// Whether the payload is no packet, but a list of stations behind the origin.
+        stations: bool,
         /// The packet, or its part.
         payload: &'p [u8],
     },
@@ -244,6 +273,8 @@ pub enum Message<'p> {
     },
     /// LINK BACK.
     LinkBack(LinkBack),
+    /// PORT HELLO.
+    PortHello(PortHello<'p>),
     /// LABEL UNKNOWN.
     LabelUnknown(Label),
     /// LIVENESS.
@@ -276,9 +307,10 @@ const LIVENESS: u8 = 9;
 const CHALLENGE: u8 = 10;
 const CHALLENGE_REPLY: u8 = 11;
 const LINK_BACK: u8 = 12;
+const PORT_HELLO: u8 = 13;
 
 /// Nodes of a list of them.
-fn nodes(octets: &[u8]) -> impl Iterator<Item = NodeId> {
+pub(crate) fn nodes(octets: &[u8]) -> impl Iterator<Item = NodeId> {
     octets.as_chunks().0.iter().map(|octets| NodeRecord::of(octets).node())
 }
 
@@ -313,7 +345,11 @@ impl<'p> Message<'p> {
             REPLY => Self::Reply(reply(body)?),
             BROADCAST => {
                 let (head, payload) = BroadcastHeader::split(body)?;
-                if head.part() >= head.parts().max(1) || head.parts() == 1 {
+                let divided = head.parts() != 0;
+                if head.part() >= head.parts().max(1)
+                    || head.parts() == 1
+                    || (head.stations() && divided)
+                {
                     return Err(MessageError::Malformed);
                 }
                 Self::Broadcast {
@@ -323,6 +359,7 @@ impl<'p> Message<'p> {
                     hops_left: head.hops_left(),
                     parts: head.parts(),
                     part: head.part(),
+                    stations: head.stations(),
                     payload,
                 }
             }
@@ -333,6 +370,7 @@ impl<'p> Message<'p> {
             }
             PATH_ERROR | PATH_TEAR => path_end(kind, body)?,
             LINK_BACK => Self::LinkBack(link_back(body)?),
+            PORT_HELLO => Self::PortHello(port_hello(body)?),
             LABEL_UNKNOWN => Self::LabelUnknown(UnknownHeader::split(body)?.0.label()),
             LIVENESS => Self::Liveness(liveness(body)?),
             CHALLENGE => Self::Challenge(ChallengeHeader::split(body)?.0.nonce()),
@@ -381,18 +419,12 @@ impl<'p> Message<'p> {
                 let fixed = RouteReply { label, position: 0, ..reply.clone() };
                 (reply.path.target, Self::Reply(fixed))
             }
-            &Self::Broadcast { origin, origin_epoch, number, parts, part, payload, .. } => {
-                let hops_left = 0;
-                let fixed = Self::Broadcast {
-                    origin,
-                    origin_epoch,
-                    number,
-                    hops_left,
-                    parts,
-                    part,
-                    payload,
-                };
-                (origin, fixed)
+            Self::Broadcast { origin, .. } => {
+                let mut fixed = self.clone();
+                if let Self::Broadcast { hops_left, .. } = &mut fixed {
+                    *hops_left = 0;
+                }
+                (*origin, fixed)
             }
             &Self::PathEnd { path, reporter, reason } => {
                 (reporter, Self::PathEnd { path, reporter, reason })
@@ -423,9 +455,25 @@ impl<'p> Message<'p> {
                 write_reply(reply, octets);
                 REPLY
             }
-            &Self::Broadcast { origin, origin_epoch, number, hops_left, parts, part, payload } => {
-                let head =
-                    BroadcastHeaderFields { origin, origin_epoch, number, hops_left, parts, part };
+            &Self::Broadcast {
+                origin,
+                origin_epoch,
+                number,
+                hops_left,
+                parts,
+                part,
+                stations,
+                payload,
+            } => {
+                let head = BroadcastHeaderFields {
+                    origin,
+                    origin_epoch,
+                    number,
+                    hops_left,
+                    parts,
+                    part,
+                    stations,
+                };
                 octets.extend(head.emit());
                 octets.extend(payload);
                 BROADCAST
@@ -445,6 +493,10 @@ impl<'p> Message<'p> {
                 write_link_back(back, octets);
                 LINK_BACK
             }
+            Self::PortHello(hello) => {
+                write_port_hello(hello, octets);
+                PORT_HELLO
+            }
             &Self::LabelUnknown(label) => {
                 octets.extend(UnknownHeaderFields { label }.emit());
                 LABEL_UNKNOWN
@@ -453,13 +505,10 @@ impl<'p> Message<'p> {
                 octets.extend(fields.emit());
                 LIVENESS
             }
-            &Self::Challenge(nonce) => {
+            &Self::Challenge(nonce) | &Self::ChallengeReply(nonce) => {
                 octets.extend(ChallengeHeaderFields { nonce }.emit());
-                CHALLENGE
-            }
-            &Self::ChallengeReply(nonce) => {
-                octets.extend(ChallengeHeaderFields { nonce }.emit());
-                CHALLENGE_REPLY
+                let is_reply = matches!(self, Self::ChallengeReply(_));
+                if is_reply { CHALLENGE_REPLY } else { CHALLENGE }
             }
         }
     }
@@ -569,7 +618,8 @@ fn reply(body: &[u8]) -> Result<RouteReply, MessageError> {
     let (record, _) = head.record(rest)?;
     let path = PathId { origin: head.origin(), target: head.target(), number: head.path() };
     let fits = usize::from(head.hops()) <= HOPS_MAX && head.position() <= head.hops();
-    if !fits || head.label().is_reserved() || path.origin == path.target {
+    let astray = path.origin == path.target || head.station() == path.origin;
+    if !fits || head.label().is_reserved() || astray {
         return Err(MessageError::Malformed);
     }
     Ok(RouteReply {
@@ -581,6 +631,7 @@ fn reply(body: &[u8]) -> Result<RouteReply, MessageError> {
         position: head.position(),
         cost: head.cost(),
         delay_us: head.delay(),
+        station: Some(head.station()).filter(|&station| station != NodeId(0)),
         record: nodes(record).collect(),
     })
 }
@@ -599,6 +650,7 @@ fn write_reply(reply: &RouteReply, octets: &mut Vec<u8>) {
         position: reply.position,
         cost: reply.cost,
         delay: reply.delay_us,
+        station: reply.station.unwrap_or_default(),
     };
     octets.extend(head.emit());
     for &node in reply.record.iter().take(hops) {
@@ -647,6 +699,40 @@ fn write_link_back(back: &LinkBack, octets: &mut Vec<u8>) {
     for &node in back.record.iter().take(hops) {
         octets.extend(NodeRecordFields { node }.emit());
     }
+}
+
+fn port_hello(body: &[u8]) -> Result<PortHello<'_>, MessageError> {
+    let (head, rest) = PortHelloHeader::split(body)?;
+    let (stations, _) = head.station_list(rest)?;
+    if head.interval() == 0 || (head.forwards() && !head.ready()) {
+        return Err(MessageError::Malformed);
+    }
+    Ok(PortHello {
+        port: head.port(),
+        interval_ms: head.interval(),
+        forwards: head.forwards(),
+        ready: head.ready(),
+        stations,
+    })
+}
+
+fn write_port_hello(hello: &PortHello<'_>, octets: &mut Vec<u8>) {
+    let stations = hello.stations.len() / NodeRecord::LEN;
+    let head = PortHelloHeaderFields {
+        port: hello.port,
+        interval: hello.interval_ms,
+        forwards: hello.forwards,
+        ready: hello.ready,
+        stations: u8::try_from(stations).unwrap_or(u8::MAX),
+    };
+    octets.extend(head.emit());
+    octets.extend(hello.stations);
+}
+
+/// The octets of a list of at most [`STATIONS_LISTED_MAX`] stations.
+pub(crate) fn station_list(stations: &[NodeId]) -> Vec<u8> {
+    let stations = stations.iter().take(STATIONS_LISTED_MAX);
+    stations.flat_map(|&node| NodeRecordFields { node }.emit()).collect()
 }
 
 /// RFC 5880 §6.8.6: the checks that need no session.

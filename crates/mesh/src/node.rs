@@ -4,6 +4,7 @@
 //! until it returns `None`, and send [`MeshInput::Tick`] at [`poll_timeout`](MeshNode::poll_timeout).
 
 mod alive;
+mod bridge;
 mod broadcast;
 mod discovery;
 mod echo;
@@ -13,6 +14,7 @@ mod failure;
 mod recovery;
 mod trust;
 
+use crate::bridge::Bridge;
 use crate::edge::{
     Adjacency, LabelledHop, LinkProperties, MeshCounters, MeshEvent, MeshInput, MeshOutput,
     MeshSettings, PathClass,
@@ -61,6 +63,7 @@ pub struct MeshNode {
     requests: Requests,
     destinations: BTreeMap<NodeId, Destination>,
     broadcasts: Broadcasts,
+    bridge: Bridge,
     echoes: Echoes,
     recovery: Recovery,
     /// Interval of LIVENESS in force, and since when.
@@ -96,6 +99,7 @@ impl MeshNode {
             requests: Requests::default(),
             destinations: BTreeMap::new(),
             broadcasts: Broadcasts::default(),
+            bridge: Bridge::default(),
             echoes: Echoes::default(),
             recovery: Recovery::default(),
             sweep_at: None,
@@ -163,6 +167,7 @@ impl MeshNode {
             .chain(self.requests.poll_timeout())
             .chain(self.echoes.poll_timeout())
             .chain(self.recovery.poll_timeout())
+            .chain(self.bridge.poll_timeout())
             .chain(self.sweep_at)
             .min()
     }
@@ -184,7 +189,12 @@ impl MeshNode {
             MeshInput::Packet { destination, class, packet } => {
                 self.packet(now, destination, class, packet);
             }
-            MeshInput::Broadcast { packet } => self.broadcast(packet),
+            MeshInput::Broadcast { from, packet } => self.broadcast_sent(now, from, packet),
+            MeshInput::PortUp { port, address } => self.port_up(now, port, address),
+            MeshInput::PortDown { port } => self.port_down(now, port),
+            MeshInput::PortHello { port, from, octets } => {
+                self.port_hello(now, port, from, octets);
+            }
             MeshInput::Channel { label, ttl, octets } => self.channel(now, label, ttl, octets),
             MeshInput::Echo { token, destination, class, ttl } => {
                 self.echo(now, token, destination, (class, ttl));
@@ -205,6 +215,7 @@ impl MeshNode {
         self.tick_destinations(now);
         self.tick_echoes(now);
         self.tick_recovery(now);
+        self.tick_bridge(now);
         if self.sweep_at.is_some_and(|at| at <= now) {
             self.sweep(now);
         }
@@ -265,7 +276,7 @@ impl MeshNode {
             Message::Alive(alive) => self.alive(now, adjacency, &alive),
             Message::Request(request) => self.request(now, adjacency, request),
             Message::Reply(reply) => self.reply(now, adjacency, sender.sequence, &reply),
-            Message::Broadcast { .. } => self.broadcast_arrived(adjacency, &message),
+            Message::Broadcast { .. } => self.broadcast_arrived(now, adjacency, &message),
             Message::Acknowledgement { acknowledged, label } => {
                 self.acknowledged(now, adjacency, acknowledged, label);
             }
@@ -281,6 +292,8 @@ impl MeshNode {
             Message::Liveness(packet) => self.liveness(now, adjacency, &packet),
             // They have done their work when they were authenticated.
             Message::Challenge(_) | Message::ChallengeReply(_) => {}
+            // It is for a segment of stations: the other end has this link as a port.
+            Message::PortHello(_) => self.counters.malformed += 1,
         }
     }
 
@@ -393,6 +406,11 @@ impl MeshNode {
         let Some((path, direction)) = self.labels.owner(label) else { return };
         let Some(segment) = self.segments.get_mut(&path) else { return };
         segment.used_at = now;
+        if let Some(station) =
+            segment.station.filter(|_| octets > 0 && direction == LabelDirection::ToTarget)
+        {
+            self.bridge.refresh(now, station);
+        }
         let side = match direction {
             LabelDirection::ToTarget => segment.upstream.as_mut(),
             LabelDirection::ToOrigin => segment.downstream.as_mut(),

@@ -36,6 +36,8 @@ pub(crate) struct Segment {
     pub(crate) upstream: Option<Side>,
     /// Towards the target; `None` at the target.
     pub(crate) downstream: Option<Side>,
+    /// The station behind the target that the path leads to, if not to the target itself.
+    pub(crate) station: Option<NodeId>,
     pub(crate) class: PathClass,
     /// Relays from the origin's side.
     pub(crate) relays: Vec<NodeId>,
@@ -67,6 +69,14 @@ impl Segment {
             self.upstream.as_ref()
         } else {
             None
+        }
+    }
+
+    /// The destination of this end's packets by the path; `None` at a relay.
+    pub(crate) fn destination(&self, path: PathId, own: NodeId) -> Option<NodeId> {
+        match self.station {
+            Some(station) if path.origin == own => Some(station),
+            _ => peer(path, own),
         }
     }
 

@@ -7,9 +7,11 @@
 mod datapath;
 mod invariants;
 mod scenario;
+mod segments;
 mod world;
 
 pub use scenario::{
     MeshExperiment, MeshFigure, MeshReport, MeshScenario, MeshShape, SCENARIO_NODES_MAX,
 };
+pub use segments::StationPing;
 pub use world::{LinkCut, MeshWorld, Ping, WorldFigures};

@@ -22,7 +22,7 @@ fn node(id: u64, trust: MeshTrust) -> MeshNode {
 
 /// The messages in which a node sends a packet to all.
 fn messages(node: &mut MeshNode, packet: &[u8]) -> Vec<Vec<u8>> {
-    node.handle(Duration::ZERO, MeshInput::Broadcast { packet });
+    node.handle(Duration::ZERO, MeshInput::Broadcast { from: None, packet });
     let outputs = std::iter::from_fn(|| node.poll_output());
     let sent = outputs.filter_map(|output| match output {
         MeshOutput::Send { octets, .. } => Some(octets),
@@ -121,6 +121,7 @@ fn impossible_parts_are_malformed() {
             hops_left: 1,
             parts,
             part,
+            stations: false,
             payload: b"part",
         };
         let octets = message.encode(sender, Profile::Default);

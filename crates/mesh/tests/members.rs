@@ -210,6 +210,7 @@ fn strangers_change_nothing() {
         position: 0,
         cost: 1,
         delay_us: 1,
+        station: None,
         record: Vec::new(),
     });
     mesh.inject(0, address(STRANGER), &written(&alive(), NodeId(77), 1, 1));
@@ -272,7 +273,7 @@ fn paths_are_found_and_broadcasts_arrive() {
     assert!(mesh.events.iter().any(found), "{:?}", mesh.events);
     let longest = mesh.nodes[0].broadcast_max();
     let packet = vec![7; longest];
-    mesh.nodes[0].handle(mesh.now, MeshInput::Broadcast { packet: &packet });
+    mesh.nodes[0].handle(mesh.now, MeshInput::Broadcast { from: None, packet: &packet });
     mesh.settle();
     assert_eq!([1, 2].map(|node| mesh.counters(node).broadcasts), [1, 1]);
     let frames = mesh.recorded.iter().filter(|frame| frame.2[1] == 4);

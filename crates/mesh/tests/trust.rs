@@ -176,6 +176,7 @@ fn a_strangers_answer_draws_no_traffic() {
             position: 0,
             cost: 1,
             delay_us: 1,
+            station: None,
             record: Vec::new(),
         });
         mesh.inject(0, address(STRANGER), &written(&reply, target, 1, 2));

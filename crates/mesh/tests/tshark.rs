@@ -99,7 +99,7 @@ fn signed() -> Vec<u8> {
     let mut node = MeshNode::new(settings);
     let up = MeshInput::LinkUp { link: LinkIndex(0), properties: LinkProperties::default() };
     node.handle(Duration::ZERO, up);
-    node.handle(Duration::ZERO, MeshInput::Broadcast { packet: b"packet" });
+    node.handle(Duration::ZERO, MeshInput::Broadcast { from: None, packet: b"packet" });
     let Some(MeshOutput::Send { octets, .. }) = node.poll_output() else { panic!("no message") };
     octets
 }

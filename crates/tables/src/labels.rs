@@ -76,6 +76,7 @@ const GENERATION: u32 = 1 << 3;
 /// The outgoing label of a next hop that pops.
 const POP: u32 = u32::MAX;
 const NO_SUPER_FRAMES: u32 = 1 << 16;
+const BRIDGE_PORT: u32 = 1 << 17;
 
 /// A next hop label forwarding entry (NHLFE, RFC 3031 §3.10).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -285,10 +286,29 @@ impl LabelTableWriter {
     ///
     /// [`LabelTableError::Link`].
     pub fn set_link(&mut self, link: u32, what: Option<&LabelLink>) -> Result<(), LabelTableError> {
+        self.write_link(link, what, 0)
+    }
+
+    /// Sets a bridge port, which stays down until [`Self::set_link_up`]: packets whose label ends there
+    /// leave by it as they were before they got one.
+    ///
+    /// # Errors
+    ///
+    /// [`LabelTableError::Link`].
+    pub fn set_bridge_port(&mut self, link: u32, what: &LabelLink) -> Result<(), LabelTableError> {
+        self.write_link(link, Some(what), BRIDGE_PORT)
+    }
+
+    fn write_link(
+        &mut self,
+        link: u32,
+        what: Option<&LabelLink>,
+        kind: u32,
+    ) -> Result<(), LabelTableError> {
         self.set_link_up(link, false)?;
         let (interface, address, flags) = what.map_or((0, [0; 6], 0), |what| {
             let flags = if what.takes_super_frames { 0 } else { NO_SUPER_FRAMES };
-            (what.interface, what.address, flags)
+            (what.interface, what.address, flags | kind)
         });
         let [first, second] = address_words(address, flags);
         for (word, value) in [(1, interface), (2, first), (3, second)] {

@@ -46,6 +46,7 @@ struct label_entry {
 };
 
 #define NO_SUPER_FRAMES 1
+#define BRIDGE_PORT 2
 struct label_link {
     u32 up;
     u32 interface;
@@ -64,7 +65,7 @@ enum label_reason {
     PUSHED,
     SWAPPED,
     POPPED,
-    OTHER_TYPE,  /* not what the program is for */
+    OTHER_TYPE,  /* not what the program is for, or of a VLAN */
     NOT_OURS,    /* the destination's link-layer address is not this link's, or is a group's */
     TRUNCATED,   /* shorter than its headers */
     RESERVED,    /* a label below 16, or one on top of another that ends here */

@@ -1,6 +1,6 @@
-/* Pushes a label on each packet that the host sends to a destination with a path: at the ingress
- * of the mesh interface's peer. Every other frame stays on the peer as it came, where sockets for
- * its type receive it. */
+/* Pushes a label on each packet to a destination with a path: at the ingress of the mesh interface's
+ * peer, for what the host sends, and at that of a bridge port, for what its stations send. Every other
+ * frame stays there as it came, where sockets for its type receive it; frames of VLANs are dropped. */
 #include "bpf.h"
 #include "label.h"
 
@@ -42,6 +42,11 @@ SECTION("tc") int label_push(struct sk_buff *skb)
 {
     enum label_reason reason = OTHER_TYPE;
     u32 octets = skb->len, type = skb->protocol;
+    volatile struct label_link *own = &links[constants.link & (LINKS_MAX - 1)];
+    u32 is_port = own->flags & BRIDGE_PORT;
+    /* A tag of VLAN 0 tells a priority only (IEEE 802.1Q §9.6). */
+    if (UNLIKELY(skb->vlan_present) && (skb->vlan_tci & 0xfff || vlan_pop(skb)))
+        goto drop;
     if (type != BE16(ETHERTYPE_IPV4) && type != BE16(ETHERTYPE_IPV6))
         goto up;
     reason = TRUNCATED;
@@ -53,6 +58,9 @@ SECTION("tc") int label_push(struct sk_buff *skb)
         if ((void *)(frame + 1) > (void *)(u64)skb->data_end)
             goto up;
     }
+    reason = LINK_DOWN;
+    if (is_port && !own->up)
+        goto up;
     reason = NOT_OURS;
     if (BE16(frame->macs[0]) >> 8 & 1)
         goto up;
@@ -72,6 +80,13 @@ SECTION("tc") int label_push(struct sk_buff *skb)
         goto up;
     return push(skb, place, class, &found, octets);
 up:
+    /* Sockets for all types have seen a frame before this program. The host's stack must not: it would
+     * answer ARP for the addresses of its mesh interface. */
+    if (is_port && reason == OTHER_TYPE)
+        goto drop;
     count_reason(reason, octets);
     return TC_NEXT;
+drop:
+    count_reason(reason, octets);
+    return TC_DROP;
 }

@@ -4,6 +4,7 @@
 //! ```text
 //! host ─▶ mesh interface ─▶ its peer ─[push]─▶ link ─▶ … ─▶ link ─[switch: swap]─▶ link ─▶ …
 //! host ◀─ mesh interface ◀──────────────────────────── link ─[switch: pop]
+//! station ─▶ bridge port ─[push]─▶ link ─▶ …    … ─▶ link ─[switch: pop]─▶ bridge port ─▶ station
 //! ```
 //!
 //! The mesh interface is one end of a veth pair; [`LabelSwitching::push`] stands at the ingress of
@@ -41,7 +42,8 @@ pub enum LabelReason {
     Swapped,
     /// Its label was popped, and the packet delivered.
     Popped,
-    /// Another EtherType than the program is for: passed up.
+    /// Another EtherType than the program is for: passed up. At a bridge port only sockets for all types
+    /// receive it. Of a VLAN where packets get their labels: dropped.
     OtherType,
     /// To another station, or to a group: passed up.
     NotOurs,
@@ -170,7 +172,8 @@ impl LabelSwitching {
         set.map_err(failed("set a link's interface"))
     }
 
-    /// Loads the program for the ingress of the mesh interface's peer, which counts as `link`.
+    /// Loads the program for the ingress of the mesh interface's peer, or of a bridge port; it counts as
+    /// `link`.
     ///
     /// # Errors
     ///

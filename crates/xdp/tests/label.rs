@@ -19,6 +19,8 @@ const NEXT: [u8; 6] = [2, 0, 0, 0, 0, 9];
 const FAR: [u8; 6] = [2, 0, 0, 0, 0, 0xf];
 /// `TC_ACT_UNSPEC` and `TC_ACT_REDIRECT` of linux/pkt_cls.h, `XDP_PASS` and `XDP_REDIRECT`.
 const NEXT_PROGRAM: u32 = u32::MAX;
+/// `TC_ACT_SHOT`.
+const DROP: u32 = 2;
 const REDIRECT: u32 = 7;
 const XDP_PASS: u32 = 2;
 const XDP_REDIRECT: u32 = 4;
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
             labels_are_pushed_swapped_and_popped,
         ),
         trial("what_goes_nowhere_is_passed_up_as_it_came", &missing, what_goes_nowhere),
+        trial("stations_at_a_bridge_port_see_no_labels", &missing, stations_at_a_bridge_port),
         trial("one_store_moves_to_the_backup", &missing, one_store_moves_to_the_backup),
         trial("the_driver_swaps_like_the_kernel", &missing, the_driver_swaps_like_the_kernel),
         trial("ping_crosses_a_line", &line, line::ping_crosses_a_line),
@@ -147,6 +150,45 @@ fn labels_are_pushed_swapped_and_popped() -> Result<(), Failed> {
     assert_eq!(switching.label_count(200)?.packets, 2);
     assert_eq!(switching.label_count(200)?.octets, 2 * (14 + 4 + 24));
     assert_eq!(switching.path_count(PathKey { destination: FAR, class: 2 })?.packets, 4);
+    Ok(())
+}
+
+/// A packet for a station leaves by its port as it was before it got a label. What a station sends gets
+/// its label only while the port forwards, and ARP is not for the host.
+fn stations_at_a_bridge_port() -> Result<(), Failed> {
+    const PORT: u32 = 4;
+    const AT_PORT: [u8; 6] = [2, 0, 0, 0, 0, 0x44];
+    let mut switching = switching()?;
+    let what = LabelLink { interface: 1, address: AT_PORT, takes_super_frames: true };
+    switching.tables().set_bridge_port(PORT, &what)?;
+    let pop = LabelHop { link: PORT, address: FAR, label: None };
+    switching.tables().set_label(202, Some(&LabelHops { primary: pop, backup: None }))?;
+    let (push, switch) = (switching.push(PORT)?, switching.switch(0)?);
+    let come = labelled(OWN, NEXT, &entry(202, 2, true, 9), &IPV4);
+    let sent = frame(FAR, HOST, 0x0800, &IPV4);
+    let arp = frame([0xff; 6], HOST, 0x0806, &[0; 46]);
+    for up in [false, true] {
+        switching.tables().set_link_up(PORT, up)?;
+        let run = switch.run(&come, 1)?;
+        let pushed = push.run(&sent, 1)?;
+        if up {
+            assert_eq!(
+                run,
+                TestRun { verdict: REDIRECT, frame: frame(FAR, AT_PORT, 0x0800, &IPV4), ..run }
+            );
+            assert_eq!(pushed.verdict, REDIRECT);
+            let ipv6 = [&[0x60], &[0; 43][..]].concat();
+            let run = switch.run(&labelled(OWN, NEXT, &entry(202, 2, true, 9), &ipv6), 1)?;
+            assert_eq!(
+                run,
+                TestRun { verdict: REDIRECT, frame: frame(FAR, AT_PORT, 0x86dd, &ipv6), ..run }
+            );
+        } else {
+            assert_eq!(run, TestRun { verdict: NEXT_PROGRAM, frame: come.clone(), ..run });
+            assert_eq!(pushed, TestRun { verdict: NEXT_PROGRAM, frame: sent.clone(), ..pushed });
+        }
+        assert_eq!(push.run(&arp, 1)?.verdict, DROP);
+    }
     Ok(())
 }
 

@@ -18,8 +18,8 @@ use std::{fs, net::IpAddr};
 
 /// The shape of its answer.
 pub const JSON: &str = "{node, interface, taken_over, profile, trust, uptime_s, liveness_interval_us, timer_lateness_us, links: [{link, state, mac, mtu, frames}], \
-     tunnels: [{link, local, remote, heard_s}], neighbours: [{node, link, up, since_s}], destinations: [{node, paths: [{classes, role, carries, path, link, next, label, \
-     relays, frame_limit}]}], labels, counters}, frames and counters as pairs; nodes: {nodes: [{node, neighbour, hops, links}]}; \
+     tunnels: [{link, local, remote, heard_s}], ports: [{port, state, mac, stations, frames}], neighbours: [{node, link, up, since_s}], destinations: [{node, paths: [{classes, role, carries, path, link, next, label, \
+     relays, behind, frame_limit}]}], labels, counters}, frames and counters as pairs; nodes: {nodes: [{node, neighbour, hops, links}]}; \
      paths: {destinations}; path: {node, paths}; ping: {node, sent, answered, min_us, median_us, max_us, echoes: [{node, label, \
      hops, rtt_us} or {error}]}; trace: {node, reached, hops: [as an echo, and hop]}; cut: {link, cut}; events: as gatewright events; \
      key new and show: {file, key, node, certificate}; key admit: {member, certificate}";
@@ -154,6 +154,12 @@ fn status(state: &Value) -> String {
         let heard = heard.map_or("never heard".to_owned(), |ago| format!("heard {ago} s ago"));
         let _ = writeln!(out, "tunnel {link}: {local} to {remote}, {heard}");
     }
+    for port in list(state, "ports") {
+        let (name, word) = (word(port, "port"), word(port, "state"));
+        let stations = list(port, "stations").len();
+        let frames = separated(&counts(port, "frames"));
+        let _ = writeln!(out, "port {name}: {word}, stations: {stations}{frames}");
+    }
     let heard = list(state, "neighbours").iter().filter(|one| is(one, "up")).count();
     let (known, to) = (list(state, "neighbours").len(), list(state, "destinations").len());
     let labels = number(state, "labels");
@@ -213,7 +219,10 @@ fn drawn(own: &str, to: &Value) -> String {
     let mut out = format!("{target}\n");
     for path in list(to, "paths") {
         let relays: Vec<_> = list(path, "relays").iter().filter_map(Value::as_str).collect();
-        let hops = [&[own], relays.as_slice(), &[target]].concat().join(" ─▶ ");
+        let behind = path.get("behind").and_then(Value::as_str);
+        let mut nodes = [&[own], relays.as_slice()].concat();
+        nodes.extend(behind);
+        let hops = [nodes.as_slice(), &[target]].concat().join(" ─▶ ");
         let classes: Vec<_> = list(path, "classes").iter().map(Value::to_string).collect();
         let (role, link, label) = (word(path, "role"), word(path, "link"), number(path, "label"));
         let mark = if is(path, "carries") { '*' } else { ' ' };
@@ -290,6 +299,17 @@ mod tests {
                 "02:00:00:00:00:03  not a neighbour; path of 2 links\n",
             ]
         );
+    }
+
+    #[test]
+    fn a_path_to_a_station_passes_the_node_before_it() {
+        let to = json!({ "node": "02:00:00:00:00:09", "paths": [
+            { "classes": [2], "role": "primary", "carries": true, "path": "p", "link": "eth1",
+              "label": 100, "relays": [], "behind": "02:00:00:00:00:02" },
+        ] });
+        let text = drawn("02:00:00:00:00:01", &to);
+        let line = "02:00:00:00:00:01 ─▶ 02:00:00:00:00:02 ─▶ 02:00:00:00:00:09";
+        assert!(text.contains(line), "{text}");
     }
 
     #[test]

@@ -75,7 +75,27 @@ fn check_mesh(config: &Config, root: View<'_>, findings: &mut Findings) {
             findings.add(Diagnostic::error(&codes::DEVICE_TWICE, second.span, message));
         }
     }
+    check_ports(mesh, findings);
     check_tunnels(mesh, findings);
+}
+
+/// Checks that each bridge port of the mesh is one once, no link, and not the mesh itself.
+fn check_ports(mesh: &Mesh, findings: &mut Findings) {
+    for (count, port) in mesh.ports.iter().enumerate() {
+        let mut earlier = mesh.ports.iter().take(count);
+        if let Some(first) = earlier.find(|first| first.value == port.value) {
+            let message = format!("`{}` is a port of the mesh twice", port.value);
+            twice(&codes::DEVICE_TWICE, (first.span, port.span), message, findings);
+        }
+        if let Some(link) = mesh.links.iter().find(|link| link.value == port.value) {
+            let message = format!("`{}` is a link and a port", port.value);
+            twice(&codes::DEVICE_TWICE, (link.span, port.span), message, findings);
+        }
+        if port.value == mesh.interface || port.value == format!("{}p", mesh.interface) {
+            let message = format!("`{}` is the mesh itself, not a port of it", port.value);
+            findings.add(Diagnostic::error(&codes::DEVICE_TWICE, port.span, message));
+        }
+    }
 }
 
 /// Checks that each tunnel of the mesh can have an interface and a socket of its own, and that its ends
@@ -91,6 +111,10 @@ fn check_tunnels(mesh: &Mesh, findings: &mut Findings) {
         if let Some(link) = mesh.links.iter().find(|link| link.value == name.value) {
             let message = format!("`{}` is a link and a tunnel", name.value);
             twice(&codes::DEVICE_TWICE, (link.span, name.span), message, findings);
+        }
+        if let Some(port) = mesh.ports.iter().find(|port| port.value == name.value) {
+            let message = format!("`{}` is a port and a tunnel", name.value);
+            twice(&codes::DEVICE_TWICE, (port.span, name.span), message, findings);
         }
         if name.value == mesh.interface || name.value == format!("{}p", mesh.interface) {
             let message = format!("`{}` is the mesh itself, not a tunnel of it", name.value);

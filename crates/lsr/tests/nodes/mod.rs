@@ -90,6 +90,7 @@ impl Mesh {
             let setup = MeshSetup {
                 interface: "mesh0".into(),
                 links: links.collect(),
+                ports: Vec::new(),
                 tunnels: Vec::new(),
                 profile,
                 trust: trust(number),

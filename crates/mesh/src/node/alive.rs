@@ -308,11 +308,19 @@ impl MeshNode {
         let Some(segment) = self.segments.get(&path) else { return };
         let sides =
             [(&segment.upstream, &segment.downstream), (&segment.downstream, &segment.upstream)];
+        // At the target of a path to a station, the station's port.
+        let station = segment.station.filter(|_| path.target == self.settings.id);
         let mut outputs = Vec::new();
         for (arrive, leave) in sides {
             let Some(label) = arrive.as_ref().and_then(|side| side.given) else { continue };
             let hop = |adjacency, label| self.labelled(adjacency, label);
-            let action: Option<LabelAction> = crate::segment::action(leave.as_ref(), hop);
+            let action = match station {
+                Some(station) => {
+                    let port = self.bridge.port_of(station);
+                    port.map(|port| LabelAction::Station { port, station })
+                }
+                None => crate::segment::action(leave.as_ref(), hop),
+            };
             outputs.extend(action.map(|action| MeshOutput::InstallLabel { label, action }));
         }
         self.outputs.extend(outputs);

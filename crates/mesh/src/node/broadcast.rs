@@ -4,9 +4,11 @@
 //! information: E-CDS (RFC 6621, appendix A).
 
 use super::MeshNode;
+use crate::bridge::BridgePort;
 use crate::edge::{Adjacency, MeshOutput};
 use crate::identity::NodeId;
 use crate::message::Message;
+use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Origins whose broadcasts are remembered.
@@ -140,8 +142,23 @@ impl Window {
 }
 
 impl MeshNode {
+    /// Sends a packet of this node's host or of a station to all.
+    pub(super) fn broadcast_sent(
+        &mut self,
+        now: Duration,
+        from: Option<BridgePort>,
+        packet: &[u8],
+    ) {
+        self.broadcast(packet);
+        if from.is_some() {
+            let origin = self.settings.id;
+            self.output(MeshOutput::Deliver { origin, packet: packet.to_vec() });
+        }
+        self.send_on_ports(now, from, packet);
+    }
+
     /// Sends a packet to all nodes; a long one in parts of about the same length.
-    pub(super) fn broadcast(&mut self, packet: &[u8]) {
+    fn broadcast(&mut self, packet: &[u8]) {
         let (origin, origin_epoch) = (self.settings.id, self.settings.epoch);
         let count = packet.len().div_ceil(self.broadcast_part_max()).max(1);
         if count > PARTS_MAX {
@@ -162,16 +179,48 @@ impl MeshNode {
                 hops_left,
                 parts,
                 part,
+                stations: false,
                 payload,
             };
             self.flood(&message, None);
         }
     }
 
+    /// Announces stations behind this node to all nodes.
+    pub(super) fn announce(&mut self, payload: &[u8]) {
+        let (origin, origin_epoch) = (self.settings.id, self.settings.epoch);
+        let number = self.next_number();
+        self.broadcasts.is_new((origin, origin_epoch, number));
+        let message = Message::Broadcast {
+            origin,
+            origin_epoch,
+            number,
+            hops_left: HOPS_MAX,
+            parts: 0,
+            part: 0,
+            stations: true,
+            payload,
+        };
+        self.flood(&message, None);
+    }
+
     /// Delivers a broadcast once, and passes it on.
-    pub(super) fn broadcast_arrived(&mut self, from: Adjacency, message: &Message<'_>) {
-        let &Message::Broadcast { origin, origin_epoch, number, hops_left, parts, part, payload } =
-            message
+    pub(super) fn broadcast_arrived(
+        &mut self,
+        now: Duration,
+        from: Adjacency,
+        message: &Message<'_>,
+    ) {
+        let &Message::Broadcast {
+            origin,
+            origin_epoch,
+            number,
+            hops_left,
+            parts,
+            part,
+            stations,
+            payload,
+        } = message
         else {
             return;
         };
@@ -180,7 +229,13 @@ impl MeshNode {
             self.counters.broadcasts_repeated += 1;
             return;
         }
-        let whole = if parts == 0 {
+        self.bridge.hear_remote(now, origin);
+        if stations {
+            self.announced(now, origin, payload);
+        }
+        let whole = if stations {
+            None
+        } else if parts == 0 {
             Some(payload.to_vec())
         } else {
             let first = (origin, origin_epoch, number.wrapping_sub(part.into()));
@@ -190,6 +245,7 @@ impl MeshNode {
         };
         if let Some(packet) = whole {
             self.counters.broadcasts += 1;
+            self.send_on_ports(now, None, &packet);
             self.output(MeshOutput::Deliver { origin, packet });
         }
         let Some(hops_left) = hops_left.checked_sub(1) else { return };
@@ -197,8 +253,16 @@ impl MeshNode {
             return;
         }
         self.counters.broadcasts_relayed += 1;
-        let message =
-            Message::Broadcast { origin, origin_epoch, number, hops_left, parts, part, payload };
+        let message = Message::Broadcast {
+            origin,
+            origin_epoch,
+            number,
+            hops_left,
+            parts,
+            part,
+            stations,
+            payload,
+        };
         self.flood(&message, Some(from.link));
     }
 

@@ -129,7 +129,7 @@ impl MeshNode {
         if !usable {
             return;
         }
-        if request.target == own {
+        if request.target == own || self.bridge.port_of(request.target).is_some() {
             self.asked(now, from, request);
         } else {
             self.relay(now, from, request);

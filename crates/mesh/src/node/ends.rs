@@ -241,7 +241,9 @@ impl MeshNode {
     }
 
     fn search(&mut self, now: Duration, destination: NodeId, ring: usize) {
-        let Some(&(hops, wait)) = RINGS.get(ring) else { return self.unreachable(destination) };
+        let Some(&(hops, wait)) = RINGS.get(ring) else {
+            return self.unreachable(now, destination);
+        };
         if let Some(known) = self.destinations.get_mut(&destination) {
             known.search = Some(Search { ring, retry_at: now + wait });
             known.expected_until = None;
@@ -249,12 +251,13 @@ impl MeshNode {
         self.ask(destination, hops, false, Vec::new());
     }
 
-    fn unreachable(&mut self, destination: NodeId) {
+    fn unreachable(&mut self, now: Duration, destination: NodeId) {
         let Some(known) = self.destinations.get_mut(&destination) else { return };
         known.search = None;
         let dropped = u16::try_from(known.waiting.len()).unwrap_or(u16::MAX);
         known.waiting.clear();
         self.counters.unreachable += 1;
+        self.bridge.not_found(now, destination);
         self.output(MeshOutput::Event(MeshEvent::Unreachable { destination, dropped }));
         self.lose_echoes(destination);
     }
@@ -449,6 +452,31 @@ impl MeshNode {
         self.send_echoes(now, destination);
     }
 
+    /// Paths of a destination that end at another node than `target`.
+    pub(super) fn paths_elsewhere(&self, destination: NodeId, target: NodeId) -> Vec<PathId> {
+        let known = self.destinations.get(&destination);
+        let paths = known.map_or(&[][..], |known| known.paths.as_slice()).iter().copied();
+        let leads = |path: &PathId| self.segments.get(path).is_some_and(|it| it.station.is_some());
+        paths.filter(|path| path.target != target && leads(path)).collect()
+    }
+
+    /// A destination without a path has been announced: searches it if somebody wants it, also where an
+    /// earlier search goes on.
+    pub(super) fn seek_announced(&mut self, now: Duration, destination: NodeId) {
+        let Some(known) = self.destinations.get(&destination) else { return };
+        let in_use = now.saturating_sub(known.used_at) < IN_USE;
+        if known.paths.is_empty() && (in_use || !known.waiting.is_empty()) {
+            self.search(now, destination, 0);
+        }
+    }
+
+    /// Whether an address is a node's to which there is a path.
+    pub(super) fn is_a_node(&self, address: NodeId) -> bool {
+        let known = self.destinations.get(&address);
+        let ends = |path: &PathId| path.origin == address || path.target == address;
+        known.is_some_and(|known| known.paths.iter().any(ends))
+    }
+
     /// A path of this end was removed.
     pub(super) fn path_lost(
         &mut self,
@@ -484,9 +512,14 @@ impl MeshNode {
     }
 
     /// Remembers the link at which a path of this origin was lost.
-    pub(super) fn remember_hop(&mut self, path: PathId, reporter: NodeId, relays: &[NodeId]) {
+    pub(super) fn remember_hop(
+        &mut self,
+        (destination, path): (NodeId, PathId),
+        reporter: NodeId,
+        relays: &[NodeId],
+    ) {
         let own = self.settings.id;
-        let Some(known) = self.destinations.get_mut(&path.target) else { return };
+        let Some(known) = self.destinations.get_mut(&destination) else { return };
         if path.origin != own || !known.paths.contains(&path) {
             return;
         }
@@ -500,12 +533,13 @@ impl MeshNode {
     /// The link at which a path was lost works again: searches for paths that use it, unless one does.
     pub(super) fn seek_again(&mut self, now: Duration, path: PathId, reporter: NodeId) {
         let jitter = self.random.time_below(SEEK_JITTER);
-        let Some(known) = self.destinations.get_mut(&path.target) else {
-            self.counters.links_back_ignored += 1;
-            return;
-        };
         let is = |hop: &&LostHop| hop.path == path && hop.before == reporter;
-        let Some(hop) = known.lost.iter().find(is).copied() else {
+        // The path's target, or a station behind it.
+        let found = self.destinations.iter_mut().find_map(|(&destination, known)| {
+            let hop = known.lost.iter().find(is).copied()?;
+            Some((destination, known, hop))
+        });
+        let Some((destination, known, hop)) = found else {
             self.counters.links_back_ignored += 1;
             return;
         };
@@ -524,7 +558,7 @@ impl MeshNode {
             let in_use = now.saturating_sub(known.used_at) < IN_USE;
             let idle = known.search.is_none() && known.expected_until.is_none();
             if idle && (in_use || !known.waiting.is_empty()) {
-                self.search(now, path.target, 0);
+                self.search(now, destination, 0);
             }
             return;
         }
@@ -710,7 +744,8 @@ impl MeshNode {
         }
     }
 
-    fn forget(&mut self, now: Duration, destination: NodeId) {
+    /// Removes a destination with its paths and the packets that wait for it.
+    pub(super) fn forget(&mut self, now: Duration, destination: NodeId) {
         let paths = self.destinations.get(&destination).map(|known| known.paths.clone());
         for path in paths.unwrap_or_default() {
             self.remove_path(now, path, Reason::UNUSED, None);

@@ -59,9 +59,11 @@ impl MeshNode {
             hops.iter().fold(0_u16, |sum, hop| sum.saturating_add(number(hop)))
         };
         let (cost, delay_us) = (sum(|hop| hop.cost), sum(|hop| hop.delay_us));
+        let station = Some(request.target).filter(|&target| target != own);
         let known = (self.segments.iter()).find(|(path, segment)| {
             path.origin == request.origin
                 && path.target == own
+                && segment.station == station
                 && segment.relays == relays
                 && segment.upstream.as_ref().is_some_and(|side| side.adjacency == from)
         });
@@ -75,6 +77,7 @@ impl MeshNode {
             let segment = Segment {
                 upstream: Some(Side::new(from)),
                 downstream: None,
+                station,
                 class: PathClass::of(request.class),
                 relays,
                 cost,
@@ -151,6 +154,7 @@ impl MeshNode {
             position: u8::try_from(position).unwrap_or(u8::MAX),
             cost: segment.cost,
             delay_us: segment.delay_us,
+            station: segment.station,
             record: segment.relays.clone(),
         };
         let adjacency = side.adjacency;
@@ -196,7 +200,7 @@ impl MeshNode {
             return;
         }
         if path.origin == self.settings.id {
-            self.path_ready(now, path.target, path);
+            self.path_ready(now, reply.station.unwrap_or(path.target), path);
         } else {
             self.send_reply(now, path, reply.request);
         }
@@ -245,6 +249,7 @@ impl MeshNode {
                 RecordPlace::Relay(upstream) => Some(Side::new(upstream)),
             },
             downstream: Some(downstream),
+            station: reply.station,
             class: PathClass::of(reply.class),
             relays: reply.record.clone(),
             cost: reply.cost,

@@ -74,9 +74,9 @@ impl MeshNode {
         for side in segment.sides() {
             self.count_path(now, side.adjacency, false);
         }
-        if let Some(destination) = crate::segment::peer(path, self.settings.id) {
+        if let Some(destination) = segment.destination(path, self.settings.id) {
             if reason.is_of_a_link() {
-                self.remember_hop(path, reporter, &segment.relays);
+                self.remember_hop((destination, path), reporter, &segment.relays);
             }
             self.path_lost(now, destination, path, reason);
         }

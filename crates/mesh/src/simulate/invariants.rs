@@ -10,6 +10,8 @@ use std::collections::BTreeSet;
 enum LabelEnd {
     /// To a node, which takes the packet.
     At(usize),
+    /// To a station behind a node.
+    AtStation(NodeId),
     /// To a node without an entry, which drops it.
     Nowhere,
     /// Around.
@@ -39,13 +41,16 @@ impl MeshWorld {
             for (&(destination, class, role), hop) in &host.data.paths {
                 let next = self.beyond(index, hop.adjacency);
                 let end = next.map_or(LabelEnd::Nowhere, |next| self.follow(next, hop.label));
-                if let LabelEnd::At(end) = end
-                    && self.indices.get(&destination) != Some(&end)
-                {
+                let misled = match end {
+                    LabelEnd::At(end) => self.indices.get(&destination) != Some(&end),
+                    LabelEnd::AtStation(station) => station != destination,
+                    LabelEnd::Nowhere | LabelEnd::Loop => false,
+                };
+                if misled {
                     let class = class.number();
                     let role = if role == PathRole::Primary { "primary" } else { "backup" };
                     found.push(format!(
-                        "the {role} of node {index} to {destination} in class {class} ends at {end}"
+                        "the {role} of node {index} to {destination} in class {class} ends elsewhere"
                     ));
                 }
             }
@@ -63,6 +68,9 @@ impl MeshWorld {
             match host.data.labels.get(&label) {
                 None => return LabelEnd::Nowhere,
                 Some(LabelAction::Pop) => return LabelEnd::At(index),
+                Some(LabelAction::Station { station, .. }) => {
+                    return LabelEnd::AtStation(*station);
+                }
                 Some(LabelAction::Swap(hop)) => {
                     let Some(next) = self.beyond(index, hop.adjacency) else {
                         return LabelEnd::Nowhere;

@@ -1,6 +1,7 @@
 //! The world: an event queue between the machines.
 
 use super::datapath::DataPath;
+use super::segments::{SegmentSender, Segments};
 use crate::edge::{
     EchoOutcome, EchoToken, LabelAction, LabelledHop, LinkProperties, MeshCounters, MeshEvent,
     MeshInput, MeshOutput, MeshSettings, PathClass,
@@ -81,16 +82,17 @@ pub struct WorldFigures {
 }
 
 #[derive(Debug)]
-enum Event {
+pub(super) enum Event {
     Message { to: usize, port: usize, octets: Rc<[u8]> },
     Packet { to: usize, port: usize, labelled: Labelled },
     Tick { node: usize },
     Report { node: usize },
+    Frame { segment: usize, from: SegmentSender, is_hello: bool, octets: Rc<[u8]> },
 }
 
 /// A labelled packet on a link.
 #[derive(Clone, Debug)]
-struct Labelled {
+pub(super) struct Labelled {
     label: Label,
     ttl: u8,
     /// Whether it is a message in the associated channel.
@@ -136,6 +138,7 @@ pub(super) struct Host {
     pub(super) ports: Vec<(usize, usize)>,
     tick_at: Option<Duration>,
     reports: bool,
+    is_dead: bool,
 }
 
 /// State of a link.
@@ -166,6 +169,7 @@ pub struct MeshWorld {
     log: Vec<(Duration, usize, MeshEvent)>,
     pub(super) violations: Vec<String>,
     figures: WorldFigures,
+    pub(super) segments: Segments,
 }
 
 impl MeshWorld {
@@ -203,12 +207,14 @@ impl MeshWorld {
             log: Vec::new(),
             violations: Vec::new(),
             figures: WorldFigures::default(),
+            segments: Segments::default(),
         };
         for (index, ports) in ports.into_iter().enumerate() {
             let node = world.machine(index, 1);
             world.indices.insert(node.id(), index);
             let data = DataPath::default();
-            let host = Host { node, data, epoch: 1, ports, tick_at: None, reports: false };
+            let host =
+                Host { node, data, epoch: 1, ports, tick_at: None, reports: false, is_dead: false };
             world.hosts.push(host);
         }
         for index in 0..world.hosts.len() {
@@ -241,6 +247,7 @@ impl MeshWorld {
         for port in 0..ports {
             self.link_up(index, port);
         }
+        self.start_ports(index);
     }
 
     fn link_up(&mut self, index: usize, port: usize) {
@@ -372,9 +379,23 @@ impl MeshWorld {
             host.epoch = epoch;
             host.data = DataPath::default();
             host.tick_at = None;
+            host.is_dead = false;
         }
         self.changed.insert(index);
         self.start(index);
+    }
+
+    /// Stops a node as if its process were killed: it says and hears nothing any more.
+    pub fn kill(&mut self, index: usize) {
+        if let Some(host) = self.hosts.get_mut(index) {
+            host.is_dead = true;
+            host.data = DataPath::default();
+        }
+    }
+
+    /// Whether a node runs.
+    pub(super) fn is_alive(&self, index: usize) -> bool {
+        self.hosts.get(index).is_some_and(|host| !host.is_dead)
     }
 
     /// Sends a ping in a class; its number.
@@ -398,12 +419,22 @@ impl MeshWorld {
 
     /// Sends a broadcast.
     pub fn broadcast(&mut self, from: usize) {
-        self.give(from, MeshInput::Broadcast { packet: b"to all" });
+        self.give(from, MeshInput::Broadcast { from: None, packet: b"to all" });
     }
 
     /// A packet of a node's own.
     fn emit(&mut self, from: usize, to: usize, class: PathClass, packet: &[u8]) {
-        let destination = self.id(to);
+        self.emit_to(from, self.id(to), class, packet);
+    }
+
+    /// A packet to a node or a station.
+    pub(super) fn emit_to(
+        &mut self,
+        from: usize,
+        destination: NodeId,
+        class: PathClass,
+        packet: &[u8],
+    ) {
         let hop = self.hosts.get(from).and_then(|host| host.data.first_hop(destination, class));
         match hop {
             Some(hop) => {
@@ -467,7 +498,7 @@ impl MeshWorld {
         arrivals
     }
 
-    fn schedule(&mut self, at: Duration, event: Event) {
+    pub(super) fn schedule(&mut self, at: Duration, event: Event) {
         self.order += 1;
         self.queue.push(Reverse(Queued { at, order: self.order, event }));
     }
@@ -516,6 +547,9 @@ impl MeshWorld {
                 }
             }
             Event::Report { node } => self.report(node),
+            Event::Frame { segment, from, is_hello, octets } => {
+                self.frame_on(segment, from, is_hello, &octets);
+            }
         }
     }
 
@@ -529,7 +563,7 @@ impl MeshWorld {
 
     fn packet_arrived(&mut self, to: usize, port: usize, labelled: &Labelled) {
         let &Labelled { label, ttl, is_channel, ref packet } = labelled;
-        let Some(host) = self.hosts.get_mut(to) else { return };
+        let Some(host) = self.hosts.get_mut(to).filter(|host| !host.is_dead) else { return };
         let action = host.data.labels.get(&label).copied();
         if action.is_some() {
             let (packets, octets) = host.data.received.entry(label).or_default();
@@ -551,6 +585,9 @@ impl MeshWorld {
             }
             Some(LabelAction::Swap(_)) => self.figures.expired += 1,
             Some(LabelAction::Pop) => self.deliver(to, packet),
+            Some(LabelAction::Station { port, station }) => {
+                self.deliver_station(to, (port, station), packet);
+            }
         }
     }
 
@@ -601,11 +638,17 @@ impl MeshWorld {
         }
     }
 
-    /// Gives an input to a machine, does what it outputs, and sets its timer.
-    fn give(&mut self, index: usize, input: MeshInput<'_>) {
+    /// Gives an input to a machine, if it lives.
+    pub(super) fn give(&mut self, index: usize, input: MeshInput<'_>) {
         let now = self.now;
-        let Some(host) = self.hosts.get_mut(index) else { return };
+        let Some(host) = self.hosts.get_mut(index).filter(|host| !host.is_dead) else { return };
         host.node.handle(now, input);
+        self.settle(index);
+    }
+
+    /// Does what a machine outputs, and sets its timer.
+    pub(super) fn settle(&mut self, index: usize) {
+        let now = self.now;
         loop {
             let Some(host) = self.hosts.get_mut(index) else { return };
             let Some(output) = host.node.poll_output() else { break };
@@ -646,6 +689,13 @@ impl MeshWorld {
             }
             MeshOutput::Echoed { token, outcome } => self.echoes.push((token, outcome)),
             MeshOutput::Deliver { .. } => self.figures.delivered += 1,
+            MeshOutput::SendHello { port, octets } => {
+                self.put_on_port((index, port), true, octets.into());
+            }
+            MeshOutput::Teach { port, addresses } => self.teach((index, port), &addresses),
+            MeshOutput::SendPort { port, packet } => {
+                self.put_on_port((index, port), false, packet.into());
+            }
             MeshOutput::Event(event) if self.log.len() < LOG_MAX => {
                 self.log.push((self.now, index, event));
             }
@@ -665,18 +715,18 @@ fn address(index: usize) -> LinkAddress {
     LinkAddress::ethernet([2, 0, a, b, c, d])
 }
 
-const REQUEST: u8 = 8;
-const REPLY: u8 = 0;
+pub(super) const REQUEST: u8 = 8;
+pub(super) const REPLY: u8 = 0;
 
 /// A ping's packet: its kind, its number, and 55 octets more, as ping sends.
-fn payload(kind: u8, number: usize) -> Vec<u8> {
+pub(super) fn payload(kind: u8, number: usize) -> Vec<u8> {
     let mut packet = vec![kind];
     packet.extend(number.to_be_bytes());
     packet.resize(64, 0);
     packet
 }
 
-fn parse(packet: &[u8]) -> Option<(u8, usize)> {
+pub(super) fn parse(packet: &[u8]) -> Option<(u8, usize)> {
     let (&kind, rest) = packet.split_first()?;
     Some((kind, usize::from_be_bytes(*rest.first_chunk()?)))
 }

@@ -10,7 +10,7 @@ use gatewright_diagram::{
 use std::fmt::Write;
 
 /// The diagrams of the page: heading, short name, and the type of the message if it is one.
-const MESSAGES: [(&str, &str, &[u8]); 17] = [
+const MESSAGES: [(&str, &str, &[u8]); 18] = [
     ("Common header", "head", &[]),
     ("Neighbour", "node", &[]),
     ("Label", "label", &[]),
@@ -22,6 +22,7 @@ const MESSAGES: [(&str, &str, &[u8]); 17] = [
     ("PATH ACKNOWLEDGEMENT", "acknowledgement", &[5]),
     ("PATH ERROR", "path_end", &[6, 7]),
     ("LINK BACK", "link_back", &[12]),
+    ("PORT HELLO", "port_hello", &[13]),
     ("LABEL UNKNOWN", "unknown", &[8]),
     ("LIVENESS", "liveness", &[9]),
     ("CHALLENGE", "challenge", &[10, 11]),
@@ -31,13 +32,14 @@ const MESSAGES: [(&str, &str, &[u8]); 17] = [
 ];
 
 /// The entries of each list: the list's layout and name, and the entry's layout.
-const LISTS: [(&str, &str, &str); 6] = [
+const LISTS: [(&str, &str, &str); 7] = [
     ("alive", "neighbour_list", "node"),
     ("alive", "label_list", "label"),
     ("request", "avoided", "node"),
     ("request", "record", "hop"),
     ("reply", "record", "node"),
     ("link_back", "record", "node"),
+    ("port_hello", "station_list", "node"),
 ];
 
 /// The dissector as Lua text.

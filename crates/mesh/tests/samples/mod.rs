@@ -1,7 +1,7 @@
 //! One message of each type, with what its fields say.
 
 use gatewright_mesh::message::{
-    Alive, LinkBack, Message, Profile, RecordedHop, RouteReply, RouteRequest, Sender,
+    Alive, LinkBack, Message, PortHello, Profile, RecordedHop, RouteReply, RouteRequest, Sender,
 };
 use gatewright_mesh::{NodeId, PathId, Reason};
 use gatewright_wire::mpls::Label;
@@ -53,6 +53,7 @@ pub(crate) fn samples() -> Vec<Sample> {
         position: 1,
         cost: 40,
         delay_us: 50,
+        station: Some(NodeId(0x0202_0304_0506)),
         record: vec![NodeId(10), NodeId(11)],
     });
     let broadcast = Message::Broadcast {
@@ -62,6 +63,7 @@ pub(crate) fn samples() -> Vec<Sample> {
         hops_left: 4,
         parts: 2,
         part: 1,
+        stations: false,
         payload: &[0xca, 0xfe],
     };
     let acknowledgement = Message::Acknowledgement { acknowledged: 41, label: Some(Label(17)) };
@@ -72,6 +74,13 @@ pub(crate) fn samples() -> Vec<Sample> {
         reporter: NodeId(12),
         position: 1,
         record: vec![NodeId(10), NodeId(11)],
+    });
+    let port_hello = Message::PortHello(PortHello {
+        port: 2,
+        interval_ms: 300,
+        forwards: true,
+        ready: true,
+        stations: &neighbours,
     });
     let liveness = Message::Liveness(gatewright_mesh::layout::LivenessHeaderFields {
         diagnostic: 1,
@@ -132,6 +141,7 @@ pub(crate) fn samples() -> Vec<Sample> {
                 ("gwmesh.reply.label", "1000000"),
                 ("gwmesh.reply.position", "1"),
                 ("gwmesh.reply.cost", "40"),
+                ("gwmesh.reply.station", "0x0000020203040506"),
                 ("gwmesh.node.node", "0x000000000000000a,0x000000000000000b"),
             ],
         ),
@@ -142,6 +152,7 @@ pub(crate) fn samples() -> Vec<Sample> {
                 ("gwmesh.broadcast.number", "3"),
                 ("gwmesh.broadcast.parts", "2"),
                 ("gwmesh.broadcast.part", "1"),
+                ("gwmesh.broadcast.stations", "0"),
                 ("gwmesh.payload", "cafe"),
             ],
         ),
@@ -191,6 +202,18 @@ pub(crate) fn samples() -> Vec<Sample> {
             "CHALLENGE REPLY",
             written(&Message::ChallengeReply(9)),
             vec![("gwmesh.head.kind", "11"), ("gwmesh.challenge.nonce", "9")],
+        ),
+        (
+            "PORT HELLO",
+            written(&port_hello),
+            vec![
+                ("gwmesh.head.kind", "13"),
+                ("gwmesh.port_hello.port", "2"),
+                ("gwmesh.port_hello.interval", "300"),
+                ("gwmesh.port_hello.forwards", "1"),
+                ("gwmesh.port_hello.ready", "1"),
+                ("gwmesh.node.node", "0x0000000000000001,0x0000000000000002"),
+            ],
         ),
         (
             "LINK BACK",

@@ -365,6 +365,7 @@ fn v4(bench: &mut Bench, hosts: &Hosts, count: usize, keys: &Keys) -> Result<(),
         routes4: 0,
         groups: GROUPS_MAX,
         routes6: 16,
+        devices: 0,
     };
     let load = Load::<Ipv4Addr>::new(count)?;
     let mut ours = forwarding(hosts, sizes)?;
@@ -388,6 +389,7 @@ fn v6(bench: &mut Bench, hosts: &Hosts, count: usize, keys: &Keys) -> Result<(),
         routes4: 16,
         groups: 0,
         routes6: room,
+        devices: 0,
     };
     let load = Load::<Ipv6Addr>::new(count)?;
     let mut ours = forwarding(hosts, sizes)?;

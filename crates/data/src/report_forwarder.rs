@@ -26,7 +26,7 @@ use gatewright_stack::{
     SocketIndex, Sockets,
 };
 use gatewright_tables::{
-    DataEntities, EntityTables, TableWriter,
+    DRIVER_PORTS, DataEntities, DriverDevice, DriverReports, EntityTables, TableWriter,
     records::{Entity, EntityReports, LatestReport, Sender},
 };
 use gatewright_wire::coap::{Code, Message, MessageType};
@@ -169,8 +169,14 @@ impl ReportForwarder {
         };
         let counters = ForwarderCounters::default();
         let run = forwarder(setup, entities, counters.clone());
-        let towards_cse = vec![SocketAddr::new(any, 0); (NON.count + CONFIRMABLE.count).into()];
+        let of_drivers = entities.drivers.as_ref();
+        let own = usize::from(NON.count + CONFIRMABLE.count);
+        let towards_cse = own + of_drivers.map_or(0, |_| DRIVER_PORTS);
+        let towards_cse = vec![SocketAddr::new(any, 0); towards_cse];
         let running = sockets.run_before(setup.listen, &towards_cse, run)?;
+        if let Some(drivers) = of_drivers {
+            give_ports(drivers, running.locals().get(1 + own..).unwrap_or_default());
+        }
         Ok(Self { counters, running })
     }
 
@@ -192,6 +198,8 @@ pub(crate) fn forwarder(
     let (tables, reports) = (entities.readers.clone(), entities.reports());
     let mut plans = Vec::new();
     plans.resize_with(usize::try_from(tables.plans.capacity()).unwrap_or_default(), || None);
+    let drivers = entities.drivers.clone();
+    let drivers = drivers.map(|all| DrivenDevices { all, noted: Vec::new(), due: Duration::ZERO });
     let table = PlanTable { tables, reports, plans };
     let writer = CoapWriter::default();
     let (clock, now) = (wall_micros, wall_micros());
@@ -200,7 +208,16 @@ pub(crate) fn forwarder(
         awaited: AwaitedAnswers::default(),
     });
     let confirmed = ConfirmedReports::new(table.plans.len());
-    Box::new(Forwarder { setup, table, writer, counters, requests, confirmed, clock })
+    Box::new(Forwarder { setup, table, drivers, writer, counters, requests, confirmed, clock })
+}
+
+/// Has drivers send requests from these sockets, at which their answers arrive.
+fn give_ports(drivers: &DriverReports, sockets: &[SocketAddr]) {
+    let mut ports = [0; DRIVER_PORTS];
+    ports.iter_mut().zip(sockets).for_each(|(port, socket)| *port = socket.port());
+    // Anywhere, as those before may just have used the first numbers; never 0.
+    drivers.begin_at((wall_micros() >> MILLISECOND_BITS) | 1);
+    drivers.set_ports(&ports);
 }
 
 /// Microseconds since 1970.
@@ -228,6 +245,9 @@ struct Ports {
 const NON: Ports = Ports { first: 1, count: 64, lifetime: NON_LIFETIME, header: 0x54 };
 /// Confirmable ones, whose devices wait for each: 2,120 requests a second.
 const CONFIRMABLE: Ports = Ports { first: 65, count: 8, lifetime: EXCHANGE_LIFETIME, header: 0x44 };
+
+/// The first socket of requests that drivers send.
+const OF_DRIVERS: u16 = CONFIRMABLE.first + CONFIRMABLE.count;
 
 /// First octets of an association request and of data (ISO/IEEE 11073-20601, AARQ and PRST).
 const AARQ: [u8; 2] = [0xE2, 0x00];
@@ -278,12 +298,58 @@ impl PlanTable {
         }
         known.as_deref_mut()
     }
+
+    /// Ends the use of a plan, for places that the CSE lacks.
+    fn end_plan(&mut self, place: u32) {
+        let known = usize::try_from(place).ok().and_then(|place| self.plans.get_mut(place));
+        if let Some(known) = known.and_then(Option::as_mut) {
+            known.plan = None;
+        }
+    }
+}
+
+impl KnownPlan {
+    /// Goes on behind what was sent on for the device by drivers.
+    fn go_on_behind(&mut self, device: &DriverDevice) {
+        let DriverDevice { reports, last, time, .. } = *device;
+        self.numbers = last.map_or_else(ReportNumbers::default, ReportNumbers::after);
+        (self.reports, self.time) = (reports, time);
+    }
+}
+
+/// Devices whose reports drivers send on.
+struct DrivenDevices {
+    all: DriverReports,
+    /// What was noted in the AE table.
+    noted: Vec<(u32, u32)>,
+    /// When it is noted again.
+    due: Duration,
+}
+
+/// Time after which the AE table has what drivers have sent on: a control plane after this one finds it
+/// there.
+const NOTED_AFTER: Duration = Duration::from_secs(1);
+
+impl DrivenDevices {
+    /// Notes in the AE table what drivers have sent on, if that is due.
+    fn note(&mut self, now: Duration, reports: &mut TableWriter<EntityReports>) {
+        if now < self.due {
+            return;
+        }
+        self.due = now + NOTED_AFTER;
+        self.all.changed(&mut self.noted, |place, device| {
+            // Its place is that of the plan.
+            let _noted = reports.set(place, device);
+        });
+    }
 }
 
 /// The application.
 struct Forwarder {
     setup: ReportForwarderSetup,
     table: PlanTable,
+    /// The devices whose reports drivers send on.
+    drivers: Option<DrivenDevices>,
     writer: CoapWriter,
     counters: ForwarderCounters,
     /// Of non-confirmable requests, and of confirmable ones.
@@ -299,7 +365,8 @@ impl SocketApplication for Forwarder {
     }
 
     fn poll_timeout(&self) -> Option<Duration> {
-        self.confirmed.poll_timeout()
+        let noted = self.drivers.as_ref().map(|drivers| drivers.due);
+        [self.confirmed.poll_timeout(), noted].into_iter().flatten().min()
     }
 
     fn handle(&mut self, sockets: &mut ApplicationSockets<'_, '_>) {
@@ -316,6 +383,9 @@ impl SocketApplication for Forwarder {
             }
         }
         self.tick(sockets, &mut tally);
+        if let Some(drivers) = &mut self.drivers {
+            drivers.note(sockets.now(), &mut self.table.reports);
+        }
         let counts = self.counters.iter().zip(tally.in_order());
         counts.filter(|(_, count)| *count > 0).for_each(|(counter, count)| counter.add(count));
     }
@@ -357,9 +427,16 @@ impl Forwarder {
         if entity.plan.1 == 0 || !report.starts_with(&PRST) || datagram.to().is_multicast() {
             return false;
         }
-        let Self { setup, table, writer, requests: [non, confirmable], confirmed, .. } = self;
+        let Self { setup, table, drivers, writer, requests, confirmed, .. } = self;
+        let [non, confirmable] = requests;
         let (place, serial) = entity.plan;
+        let from = datagram.from();
+        let sender = Sender { address: from.ip(), port: from.port() };
+        let held = drivers.as_ref().and_then(|drivers| drivers.all.hold(&sender, serial));
         let Some(known) = table.known(entity, tally) else { return false };
+        if let Some(held) = &held {
+            known.go_on_behind(&held.get());
+        }
         let Some(plan) = &known.plan else { return false };
         let (is_confirmed, origin) = (plan.is_confirmed(), datagram.origin().of_own_message());
         if is_confirmed
@@ -400,6 +477,10 @@ impl Forwarder {
             (known.numbers, known.time) = (numbers, time.or(known.time));
             known.reports += 1;
             let reports = known.reports;
+            if let Some(held) = &held {
+                let (last, time) = (Some(last), known.time);
+                held.set(&DriverDevice { reports, last, received, time, latest });
+            }
             let noted = EntityReports { serial, reports, last, received, latest };
             // Its place is that of the plan.
             let _noted = table.reports.set(place, &noted);
@@ -480,9 +561,7 @@ impl Forwarder {
             let _lost = sockets.send(socket, &acknowledgement, self.setup.cse, Origin::default());
         }
         let token = <[u8; 4]>::try_from(message.token()).ok().map(u32::from_be_bytes);
-        let [non, confirmable] = &mut self.requests;
-        let requests = if socket.0 < CONFIRMABLE.first { non } else { confirmable };
-        let awaited = token.and_then(|token| Some((token, requests.awaited.end(token)?)));
+        let awaited = token.and_then(|token| Some((token, self.end_awaited(socket, token)?)));
         let Some((token, place)) = awaited else {
             tally.unmatched += 1;
             return;
@@ -500,10 +579,19 @@ impl Forwarder {
         }
         tally.refused += 1;
         let is_lacking = message.code() == Code::NOT_FOUND;
-        let place = usize::try_from(place).ok();
-        let known = place.and_then(|place| self.table.plans.get_mut(place)?.as_mut());
-        if let Some(known) = known.filter(|_| is_lacking) {
-            known.plan = None;
+        if is_lacking {
+            self.table.end_plan(place);
+            self.drivers.iter().for_each(|drivers| drivers.all.end_plan(place));
+        }
+    }
+
+    /// The plan of the request from this socket that is answered with `token`.
+    fn end_awaited(&mut self, socket: SocketIndex, token: u32) -> Option<u32> {
+        let [non, confirmable] = &mut self.requests;
+        match socket.0 {
+            OF_DRIVERS.. => self.drivers.as_ref()?.all.end_awaited(token),
+            at if at < CONFIRMABLE.first => non.awaited.end(token),
+            _ => confirmable.awaited.end(token),
         }
     }
 }

@@ -39,8 +39,15 @@ const FLOWS: usize = 8_000;
 const XDP_DROP: u32 = 1;
 const XDP_PASS: u32 = 2;
 const XDP_REDIRECT: u32 = 4;
-const SHAPE: TableSizes =
-    TableSizes { hops: 64, hop_groups: 2, neighbours: 8, routes4: 0, groups: 1, routes6: 100 };
+const SHAPE: TableSizes = TableSizes {
+    hops: 64,
+    hop_groups: 2,
+    neighbours: 8,
+    routes4: 0,
+    groups: 1,
+    routes6: 100,
+    devices: 0,
+};
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();

@@ -11,7 +11,7 @@ use gatewright_packet::{LinkAddress, LinkIndex};
 use gatewright_part::{Change, EventSink, Part, Staged, Unable};
 use gatewright_planes::{
     DeviceSetup, Exchanged, LinkSetup, Pace, Planes, PlanesError, ProcessSetup, ReopenedLink,
-    RouteTo, Setup, StaticNeighbour, StaticRoute,
+    ReportRoute, RouteTo, Setup, StaticNeighbour, StaticRoute,
 };
 use gatewright_stack::{Advertise, LinkTag, VirtualLink, VlanTag, WeightedHop};
 use gatewright_tables::Prefix;
@@ -262,7 +262,16 @@ fn setup(config: &Config, names: &[String], seed: u64) -> Result<Setup, RunError
     setup.links = link_setups(config, names)?;
     setup.routes = static_routes(config, names)?;
     setup.static_neighbours = static_neighbours(config, names);
+    setup.reports = report_route(config);
     Ok(setup)
+}
+
+/// The way of devices' reports in the data plane: from their port of the own stack to the CoAP address of
+/// the CSE above.
+pub(crate) fn report_route(config: &Config) -> Option<ReportRoute> {
+    let listen = config.devices.as_ref()?.stack.as_ref()?.value;
+    let cse = config.cse.as_ref()?.registrar.as_ref()?.coap.as_ref()?.value;
+    Some(ReportRoute { listen, cse })
 }
 
 /// Places for links that are added while the gateway runs: each has its layers from the start.

@@ -1,10 +1,15 @@
 //! The forwarder of devices' reports in the data plane, as a part of its gateway; and the gateway's own
 //! stack, as devices use it.
 
-use crate::{RunError, links::Links};
+use crate::{
+    RunError,
+    links::{Links, report_route},
+};
 use gatewright_config::Config;
 use gatewright_part::{Change, Part, PartStatus, Staged, Unable, Unchanged};
-use gatewright_planes::{ReportForwarder, ReportForwarderCounts, ReportForwarderSetup};
+use gatewright_planes::{
+    ReportForwarder, ReportForwarderCounts, ReportForwarderSetup, ReportRoute,
+};
 use gatewright_stack::Sockets;
 use gatewright_tables::EntityWriters;
 use std::{
@@ -48,12 +53,9 @@ impl ReportForwarding {
     }
 }
 
-/// The forwarder of a description: from the devices' port of the own stack to the CoAP address of the
-/// CSE above.
+/// The forwarder of a description.
 fn setup(config: &Config) -> Option<ReportForwarderSetup> {
-    let listen = config.devices.as_ref()?.stack.as_ref()?.value;
-    let cse = config.cse.as_ref()?.registrar.as_ref()?.coap.as_ref()?.value;
-    Some(ReportForwarderSetup { listen, cse })
+    report_route(config).map(|ReportRoute { listen, cse }| ReportForwarderSetup { listen, cse })
 }
 
 impl Part for ReportForwarding {

@@ -7,6 +7,7 @@
 //! and token are left to the sender.
 
 mod content;
+mod driver;
 mod octets;
 
 use crate::device::Device;

@@ -338,6 +338,44 @@ fn plans_know_whether_devices_wait_for_answers() {
     }
 }
 
+/// What a driver does by a plan, `data`'s tests compare with the worker.
+#[test]
+fn drivers_carry_out_plans_of_unconfirmed_reports_with_one_object() {
+    let plan_of = |configuration: &Configuration, like: &[u8], serialisation| {
+        plan_like(configuration, like, serialisation).unwrap().driver_plan()
+    };
+    let oximeter = OXIMETER.configuration().unwrap();
+    let (one, two) = (vec![0, 60], vec![0, 98]);
+    let pulse = report(&[Handle(10)], std::slice::from_ref(&one));
+    let both = report(&[Handle(1), Handle(10)], &[two, one.clone()]);
+    let long = report(&[Handle(10)], &[[one, vec![0; 1_300]].concat()]);
+    for serialisation in BOTH {
+        let plan = plan_of(&oximeter, &pulse, serialisation).unwrap();
+        assert_eq!((plan.expected.len(), plan.time_at), (pulse.len(), 0));
+        assert_eq!(plan.is_cbor, serialisation == Serialisation::Cbor);
+        // Invoke-id, event time, number and value are free.
+        let free: Vec<_> = (0..).zip(&plan.fixed).filter(|(_, it)| **it == 0).collect();
+        let free: Vec<_> = free.into_iter().map(|(at, _)| at).collect();
+        assert_eq!(free, [6, 7, 14, 15, 16, 17, 24, 25, 34, 35]);
+        assert_eq!(plan_of(&oximeter, &both, serialisation), None);
+        // Octets behind the mapped ones are not compared.
+        let plan = plan_of(&oximeter, &long, serialisation).unwrap();
+        assert_eq!((usize::from(plan.length), plan.fixed.len()), (long.len(), 192));
+        assert_eq!(plan.fixed[34..], [0; 158]);
+    }
+    let (mapping, device) = (Mapping::default(), device(&oximeter));
+    let layout = (&[Handle(10)][..], Confirmation::Confirmed);
+    let confirmed = ReportPlan::new(&mapping, &device, &oximeter, layout, "4").unwrap();
+    let confirmed = CoapPlan::new(&confirmed, &device, Serialisation::Cbor, moved).unwrap();
+    assert_eq!(confirmed.driver_plan(), None);
+    let configuration = ACTIVITY.configuration().unwrap();
+    let [named, unnamed] = [1_011, 5_000].map(|code| {
+        let like = report(&[Handle(1)], &[activity(code, [0; 4])]);
+        BOTH.map(|serialisation| plan_of(&configuration, &like, serialisation).is_some())
+    });
+    assert_eq!((named, unnamed), ([false; 2], [true, false]), "a duration is a double in CBOR");
+}
+
 #[test]
 fn several_kinds_of_device_have_plans() {
     assert!(layouts().len() >= 4, "{:?}", layouts().iter().map(|it| &it.1).collect::<Vec<_>>());

@@ -156,3 +156,17 @@ pub(crate) fn forwarding_program(
     let program = LinkProgram { link, partial, tag_taken: &tag_taken, up, bound_to };
     maps.program(&program).map_err(io::Error::other)
 }
+
+/// Puts the program behind it that sends on reports of devices, with `up` behind that, which has all
+/// other frames; no driver has taken a tag out of them.
+pub(crate) fn add_reports(
+    maps: &ForwardingMaps,
+    link: LinkIndex,
+    partial: bool,
+    up: &[Instruction],
+) -> io::Result<()> {
+    let link = u32::from(link.0);
+    let tag_taken = tag_taken(Tags::InFrame);
+    let program = LinkProgram { link, partial, tag_taken: &tag_taken, up, bound_to: 0 };
+    maps.add_reports(&program).map_err(io::Error::other)
+}

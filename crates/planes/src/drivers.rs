@@ -7,20 +7,22 @@
 //! packet goes to the graph for that: it would be lost while no data plane is there.
 
 mod handlers;
+mod reports;
 mod tables;
 
 pub(crate) use handlers::{Attached, DriverPart};
 
-use crate::setup::Setup;
+use crate::setup::{ReportRoute, Setup};
 use gatewright_link::{ForwardingMaps, KernelPort, LinkInfo, Mode, kernel_port};
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{AttachmentId, Host, Interface, RouteFollower};
 use gatewright_tables::{
-    HopIndex, Map,
+    DriverReports, HopIndex, Map,
     records::{Neighbour, NeighbourKey},
 };
-use gatewright_xdp::{Forwarding, ForwardingReason, PacketCount, TableSizes};
+use gatewright_xdp::{Forwarding, PacketCount, TableSizes};
 use handlers::Handled;
+use reports::DriverReporting;
 use serde::Serialize;
 use std::{
     collections::HashMap,
@@ -86,6 +88,8 @@ pub(crate) struct Drivers {
     ports: Vec<Option<KernelPort>>,
     /// The links whose packets are traced; `None` for all.
     traced: Vec<Option<LinkIndex>>,
+    /// Reports of devices, if drivers send on any.
+    reports: Option<DriverReporting>,
     look_due: Instant,
     use_due: Instant,
 }
@@ -102,8 +106,8 @@ pub struct DriverCount {
 }
 
 impl DriverCount {
-    fn new((reason, count): (ForwardingReason, PacketCount)) -> Self {
-        Self { outcome: reason.name(), packets: count.packets, octets: count.octets }
+    const fn new(outcome: &'static str, count: PacketCount) -> Self {
+        Self { outcome, packets: count.packets, octets: count.octets }
     }
 }
 
@@ -123,7 +127,7 @@ pub struct NextHopStatus {
 }
 
 /// The sizes of the maps for a gateway.
-fn sizes(setup: &Setup) -> TableSizes {
+fn sizes(setup: &Setup, reports: Option<ReportRoute>) -> TableSizes {
     let is_small = setup.routes_max <= TRIE_ROUTES_MAX;
     TableSizes {
         hops: HOPS_MAX,
@@ -132,21 +136,26 @@ fn sizes(setup: &Setup) -> TableSizes {
         routes4: if is_small { setup.routes_max.max(1) } else { 0 },
         groups: if is_small { 0 } else { GROUPS },
         routes6: setup.routes_max.clamp(1, ROUTES6_MAX),
+        devices: reports::devices(reports, is_small),
     }
 }
 
 impl Drivers {
     /// The maps for a gateway whose links ask for them; the reason if there can be none.
-    pub(crate) fn of(setup: &Setup) -> Option<Result<Self, String>> {
+    pub(crate) fn of(setup: &Setup, reports: Option<ReportRoute>) -> Option<Result<Self, String>> {
         let asks = setup.links.iter().any(|link| link.device.forwards_in_driver());
         asks.then(|| {
-            let forwarding = Forwarding::new(sizes(setup)).map_err(|error| error.to_string())?;
+            let forwarding =
+                Forwarding::new(sizes(setup, reports)).map_err(|error| error.to_string())?;
             let now = Instant::now();
+            let of_reports = forwarding.driver_reports();
+            let reports = reports.map(|route| DriverReporting::new(of_reports, route));
             Ok(Self {
                 tables: Arc::new(Mutex::new(DriverTables::new(forwarding, HOPS_MAX))),
                 published: DriverState::default(),
                 ports: Vec::new(),
                 traced: Vec::new(),
+                reports,
                 look_due: now,
                 use_due: now,
             })
@@ -175,6 +184,11 @@ impl Drivers {
     /// A copy of the host's routes in the maps.
     pub(crate) fn follower(&self) -> Box<dyn RouteFollower> {
         Box::new(Follower(Arc::clone(&self.tables)))
+    }
+
+    /// The memory of reports that drivers send on, if they do.
+    pub(crate) fn reports(&self) -> Option<&DriverReports> {
+        self.reports.as_ref().map(|reporting| &reporting.reports)
     }
 
     /// Sends traced packets to the graph, or no longer.
@@ -210,6 +224,8 @@ impl Drivers {
         }
         let all = attached.iter().chain(coming.unwrap_or_default());
         let handlers = all.filter(|one| one.part.is_of_drivers()).map(|one| one.id).collect();
+        let all = attached.iter().chain(coming.unwrap_or_default());
+        self.reports.iter_mut().for_each(|reports| reports.publish(host, all.clone()));
         let state = DriverState { links, own: host.own_sources(), handlers };
         if state != self.published {
             self.tables().publish(&self.published.links, &state);
@@ -240,6 +256,7 @@ impl Drivers {
             return false;
         }
         self.look_due = now + LOOK_EVERY;
+        self.reports.iter().for_each(DriverReporting::set_clock);
         let port = |(name, info): &(String, LinkInfo)| {
             let of_kernel = matches!(
                 info.mode,
@@ -299,9 +316,12 @@ impl Drivers {
 
     /// A link's packets in its driver by outcome, without outcomes that none has had.
     pub(crate) fn counts(&self, link: u16) -> Vec<DriverCount> {
-        let counts = self.tables().forwarding.counts(link.into()).unwrap_or_default();
-        let had = counts.into_iter().filter(|(_, count)| count.packets > 0);
-        had.map(DriverCount::new).collect()
+        let forwarding = &self.tables().forwarding;
+        let counts = forwarding.counts(link.into()).unwrap_or_default().into_iter();
+        let counts = counts.map(|(reason, count)| DriverCount::new(reason.name(), count));
+        let reports = forwarding.report_counts(link.into()).unwrap_or_default().into_iter();
+        let reports = reports.map(|(reason, count)| DriverCount::new(reason.name(), count));
+        counts.chain(reports).filter(|count| count.packets > 0).collect()
     }
 
     /// Packets and octets that drivers have counted or dropped in place of a handler.

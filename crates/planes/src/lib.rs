@@ -54,7 +54,9 @@ pub use neighbours::NeighbourStatus;
 pub use planes::{Detached, Planes, Tracing};
 pub use process::serve_data_plane;
 pub use routes::{RouteHop, RouteOrder, RouteStatus, RouteTarget, network};
-pub use setup::{LinkSetup, ProcessSetup, RouteTo, Setup, StaticNeighbour, StaticRoute};
+pub use setup::{
+    LinkSetup, ProcessSetup, ReportRoute, RouteTo, Setup, StaticNeighbour, StaticRoute,
+};
 pub use start_pages::release_start_pages;
 pub use status::{
     IcmpStatus, LayerStatus, LinkStatus, PlanesStatus, QueueStatus, Status, WayStatus,

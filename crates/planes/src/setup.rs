@@ -8,7 +8,7 @@ use gatewright_tables::Prefix;
 use std::{
     ffi::OsString,
     fmt,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::PathBuf,
     time::Duration,
 };
@@ -43,6 +43,17 @@ pub struct Setup {
     pub seed: u64,
     /// The process in which the workers run; this one if there is none.
     pub process: Option<ProcessSetup>,
+    /// Reports of devices that drivers may send on, where links forward in their drivers.
+    pub reports: Option<ReportRoute>,
+}
+
+/// Where reports of devices come in, and where they go.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ReportRoute {
+    /// The address of this gateway to which devices send.
+    pub listen: SocketAddr,
+    /// The CoAP address of the CSE.
+    pub cse: SocketAddr,
 }
 
 /// A neighbour that is neither resolved nor forgotten.
@@ -101,6 +112,7 @@ impl Setup {
             kernel_news_octets: KERNEL_NEWS_OCTETS,
             seed,
             process: None,
+            reports: None,
         }
     }
 

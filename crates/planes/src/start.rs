@@ -80,7 +80,9 @@ pub(crate) fn start(
         Some(found) => Some(Arc::new(found)),
         None => kernel::division(setup)?,
     };
-    let drivers = Drivers::of(setup);
+    // Drivers of a data plane that was found know devices of another memory, which its worker has.
+    let reports = setup.reports.filter(|_| found.is_none());
+    let drivers = Drivers::of(setup, reports);
     let maps = Drivers::maps(drivers.as_ref());
     if let (Some(found), Some(Err(why))) = (&found, &drivers) {
         // Its drivers would forward by the routes of before for ever.
@@ -98,6 +100,9 @@ pub(crate) fn start(
         };
     let links = infos(setup, &links)?;
     furnish(&mut host, setup, &links)?;
+    if let Some(reports) = drivers.as_ref().and_then(|it| it.as_ref().ok()?.reports()) {
+        host.tables_mut().set_drivers(reports);
+    }
     let followed = division.map(|division| follow(setup, division, &mut host, plane.port()));
     let (kernel, news) = followed.transpose()?.unzip();
     plane.wake();

@@ -11,6 +11,7 @@
 //! - [`HopGroups`]: next hops of which each flow keeps one.
 //! - [`LabelTable`] and [`LabelTableWriter`]: labels and paths with their next hops, which programs
 //!   in the kernel read, too.
+//! - [`DriverReports`]: devices whose reports drivers send on, with their plans.
 //! - [`CounterSlots`] and [`CounterTable`]: counters of workers, by name; each is a number that its
 //!   one writer increments without a lock.
 //! - [`Wakers`]: the flags by which sleeping workers are woken.
@@ -36,6 +37,10 @@
 #[cfg(not(loom))]
 mod counters;
 mod down;
+#[cfg(not(loom))]
+mod driver_plan;
+#[cfg(not(loom))]
+mod driver_reports;
 mod hop_groups;
 #[cfg(all(test, loom))]
 mod interleavings;
@@ -66,6 +71,13 @@ pub use counters::{
     CountersFull, CountersWriter,
 };
 pub use down::DownShares;
+#[cfg(not(loom))]
+pub use driver_plan::{
+    DRIVER_COMPARED_MAX, DRIVER_EXPONENT_MAX, DRIVER_PIECE_OCTETS_MAX, DRIVER_PIECES_MAX,
+    DRIVER_REPORT_MAX, DRIVER_TEXT_MAX, DriverPiece, DriverPieceKind, DriverPlan,
+};
+#[cfg(not(loom))]
+pub use driver_reports::{DRIVER_PORTS, DriverDevice, DriverReports, DriverRoute, HeldDevice};
 pub use hop_groups::{
     BUCKETS, Flow, GROUP_MEMBERS_MAX, GroupMember, HopGroupIndex, HopGroups, HopGroupsWriter,
     spread,

@@ -2,6 +2,7 @@
 
 use crate::counters::{CounterSlots, CounterTable, CountersWriter};
 use crate::down::DownShares;
+use crate::driver_reports::DriverReports;
 use crate::hop_groups::{HopGroups, HopGroupsWriter};
 use crate::map::{Map, MapWriter};
 use crate::memory::Words;
@@ -208,6 +209,8 @@ pub struct EntityWriters {
     pub plans: TableWriter<EntityPlan>,
     /// What the data plane has sent on, to read.
     pub reports: Table<EntityReports>,
+    /// The devices whose reports drivers send on, if any may.
+    pub drivers: Option<DriverReports>,
 }
 
 /// The data plane's side of the AE table.
@@ -215,6 +218,8 @@ pub struct EntityWriters {
 pub struct DataEntities {
     /// All of it, to read.
     pub readers: EntityTables,
+    /// The devices whose reports drivers send on, if any may.
+    pub drivers: Option<DriverReports>,
     reports: Words,
 }
 
@@ -310,6 +315,7 @@ pub struct TablesWriter {
     pub downs: DownShares,
     /// The AE table; `None` once its writer has taken this.
     pub entities: Option<EntityWriters>,
+    drivers: Option<DriverReports>,
     reports: Words,
     rings: Rings,
     sleepers: Wakers,
@@ -369,7 +375,11 @@ impl DataTables {
 
     /// The data plane's side of the AE table.
     pub fn entities(&self) -> DataEntities {
-        DataEntities { readers: self.readers.entities.clone(), reports: self.reports.clone() }
+        DataEntities {
+            readers: self.readers.entities.clone(),
+            drivers: None,
+            reports: self.reports.clone(),
+        }
     }
 
     /// The histogram of a worker's packets.
@@ -528,9 +538,11 @@ impl TablesWriter {
             entities: owner.map(&places.entities)?,
             plans: owner.table(&places.plans)?,
             reports: owner.region().table(&places.reports),
+            drivers: None,
         };
         Ok(Self {
             entities: Some(entities),
+            drivers: None,
             reports: owner.region().table_part(&places.reports),
             readers: Tables::new(&owner.region(), places),
             published: owner.table(&places.published)?,
@@ -566,9 +578,21 @@ impl TablesWriter {
         }
     }
 
+    /// Has drivers send on reports of devices in this memory.
+    pub fn set_drivers(&mut self, drivers: &DriverReports) {
+        if let Some(entities) = &mut self.entities {
+            entities.drivers = Some(drivers.clone());
+        }
+        self.drivers = Some(drivers.clone());
+    }
+
     /// The data plane's side of the AE table, for a data plane in this process.
     pub fn data_entities(&self) -> DataEntities {
-        DataEntities { readers: self.readers.entities.clone(), reports: self.reports.clone() }
+        DataEntities {
+            readers: self.readers.entities.clone(),
+            drivers: self.drivers.clone(),
+            reports: self.reports.clone(),
+        }
     }
 
     /// The receiving ends of the events of the first `workers` workers.

@@ -5,6 +5,7 @@ typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef int s32;
+typedef long long s64;
 
 #define INLINE static inline __attribute__((always_inline))
 #define SECTION(name) __attribute__((section(name), used))
@@ -30,6 +31,7 @@ struct map;
 #define VALUE(type, name) extern volatile type name
 
 static void *(*const map_lookup)(void *map, const void *key) = (void *)1;
+static long (*const jump)(struct xdp_md *context, void *programs, u32 index) = (void *)12;
 static long (*const redirect_map)(void *map, u64 key, u64 flags) = (void *)51;
 static long (*const adjust_tail)(struct xdp_md *context, int delta) = (void *)65;
 

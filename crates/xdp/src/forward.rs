@@ -1,9 +1,11 @@
 //! Forwarding in the driver: tables that all links share, and a program for each link.
 
 mod maps;
+mod reports;
 mod rules;
 
 pub use maps::{ForwardingMaps, LinkProgram};
+pub use reports::DriverReason;
 pub use rules::{ForwardingRule, RuleAction, RuleMatch};
 
 use crate::compiled::CompiledError;
@@ -19,6 +21,7 @@ use gatewright_tables::{
     BUCKETS, GroupMember, HopGroupIndex, HopGroupsWriter, HopIndex, Prefix, RoutesFull,
     RoutesWriter, SharedWords,
 };
+use reports::ReportMaps;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicU32, Ordering, fence};
@@ -38,6 +41,8 @@ pub struct TableSizes {
     pub groups: u16,
     /// IPv6 routes.
     pub routes6: u32,
+    /// Devices whose reports drivers send on, some 2 KiB each; 0 if they send on none.
+    pub devices: u32,
 }
 
 /// Why forwarding cannot be set up or changed.
@@ -151,6 +156,7 @@ pub struct Forwarding {
     counts: BpfMap,
     hop_counts: BpfMap,
     rule_counts: BpfMap,
+    reports: ReportMaps,
 }
 
 impl Forwarding {
@@ -203,6 +209,7 @@ impl Forwarding {
             counts: map(each, "counts", 4, COUNT_LEN, LINKS_MAX * REASON_ROOM)?,
             hop_counts: map(each, "hop_counts", 4, COUNT_LEN, sizes.hops)?,
             rule_counts: map(each, "rule_counts", 4, COUNT_LEN, RULE_COUNTS_MAX)?,
+            reports: ReportMaps::new(sizes.devices)?,
             groups: HopGroupsWriter::in_words(&members.words),
             areas: [direct.map, groups.map, area4.map, area6.map, members.map],
             sizes,
@@ -233,10 +240,12 @@ impl Forwarding {
         let [direct, groups, routes4, routes6, members] = &self.areas;
         let [links, own, rules, hops] =
             [&self.links, &self.own, &self.rules, &self.hops].map(|shared| &shared.map);
-        let tables = [links, own, rules, direct, groups, routes4, routes6, members, hops];
+        let (reports, of_reports) = self.reports.parts();
+        let tables = [links, own, rules, direct, groups, routes4, routes6, members, reports, hops];
         let counts = [&self.counts, &self.hop_counts, &self.rule_counts];
-        let others = [&self.neighbours, &self.ports].into_iter().chain(counts);
-        ForwardingMaps::of(&self.sizes, words4, tables.into_iter().chain(others))
+        let others = [&self.neighbours, &self.ports].into_iter().chain(counts).chain(of_reports);
+        let shape = self.reports.shape();
+        ForwardingMaps::of(&self.sizes, (words4, shape), tables.into_iter().chain(others))
     }
 
     /// Sets a link's own address; frames to others go up.

@@ -17,8 +17,6 @@ pub(crate) const OWN_BITS: u32 = 8192;
 /// Places of each link in `counts`.
 pub(crate) const REASON_ROOM: u32 = 32;
 
-/// Octets of `struct constants`.
-pub(crate) const CONSTANTS_LEN: usize = 32;
 /// Octets of `struct hop`.
 pub(crate) const HOP_LEN: u32 = 32;
 /// Octets of `struct neighbour_key`.

@@ -24,8 +24,8 @@ mod stamp;
 pub use compiled::{CompiledError, CompiledProgram, Symbol};
 pub use direct::{Direct, GROUPS_MAX, Undecided};
 pub use forward::{
-    Forwarding, ForwardingError, ForwardingMaps, ForwardingRule, Hop, HopNeighbour, LinkPort,
-    LinkProgram, PacketCount, RuleAction, RuleMatch, TableSizes,
+    DriverReason, Forwarding, ForwardingError, ForwardingMaps, ForwardingRule, Hop, HopNeighbour,
+    LinkPort, LinkProgram, PacketCount, RuleAction, RuleMatch, TableSizes,
 };
 pub use generate::{Generator, ReceivedFrames, Receiver};
 pub use label::{LabelReason, LabelSwitching};

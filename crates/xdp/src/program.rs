@@ -223,7 +223,7 @@ impl BpfProgram {
     /// The system's error: `EINVAL` for a frame of less than 14 octets.
     pub fn run(&self, frame: &[u8], repeat: u32) -> io::Result<TestRun> {
         // A program may make a frame longer by less than this.
-        let mut out = vec![0; frame.len() + 512];
+        let mut out = vec![0; frame.len() + 1500];
         let ran = calls::run(self.as_fd(), frame, &mut out, repeat)?;
         out.truncate(ran.len);
         Ok(TestRun { verdict: ran.verdict, frame: out, nanoseconds: ran.nanoseconds })

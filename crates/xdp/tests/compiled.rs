@@ -12,8 +12,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 /// The programs, without the endings of their files.
-const PROGRAMS: [&str; 7] =
-    ["forward", "generate", "receive", "label_push", "label_switch", "label_swap", "stamp"];
+const PROGRAMS: [&str; 8] = [
+    "forward",
+    "report",
+    "generate",
+    "receive",
+    "label_push",
+    "label_switch",
+    "label_swap",
+    "stamp",
+];
 
 /// The compiler's major version: another one makes other octets of the same meaning.
 const CLANG: &str = "14";

@@ -22,7 +22,15 @@ const XDP_REDIRECT: u32 = 4;
 
 /// The forms of IPv4 routes.
 const SIZES: [TableSizes; 2] = [
-    TableSizes { hops: 64, hop_groups: 2, neighbours: 64, routes4: 0, groups: 16, routes6: 1_000 },
+    TableSizes {
+        hops: 64,
+        hop_groups: 2,
+        neighbours: 64,
+        routes4: 0,
+        groups: 16,
+        routes6: 1_000,
+        devices: 0,
+    },
     TableSizes {
         hops: 64,
         hop_groups: 2,
@@ -30,6 +38,7 @@ const SIZES: [TableSizes; 2] = [
         routes4: 1_000,
         groups: 0,
         routes6: 1_000,
+        devices: 0,
     },
 ];
 

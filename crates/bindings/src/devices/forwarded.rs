@@ -12,8 +12,8 @@ use gatewright_health::code::SystemId;
 use gatewright_health::manager::ReportRecord;
 use gatewright_interwork::{CoapPlan, Device, DeviceAssociation, Mapping, ReportPlan};
 use gatewright_onem2m::Release;
-use gatewright_tables::EntityWriters;
 use gatewright_tables::records::{Entity, EntityPlan, Sender};
+use gatewright_tables::{DriverDevice, EntityWriters};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -96,20 +96,30 @@ impl ForwardedDevices {
         let Some(entity) = self.writers.entities.get(sender).filter(|it| it.plan.1 > 0) else {
             return;
         };
+        self.writers.drivers.iter().for_each(|drivers| drivers.remove(sender));
         // First the device, so that no reader finds a plan that is gone.
         let _kept = self.writers.entities.set(sender, &Entity { plan: (0, 0), ..entity });
         self.writers.plans.remove(entity.plan.0);
     }
 
-    /// Puts a plan into the table; returns whether there was room.
-    fn set_plan(&mut self, sender: &Sender, octets: &[u8]) -> bool {
+    /// Puts a plan into the table; returns whether there was room. Drivers carry it out, too, if they
+    /// can and have room; else the worker does.
+    fn set_plan(&mut self, sender: &Sender, plan: &CoapPlan) -> bool {
+        let octets = &plan.octets();
         self.drop_plan(sender);
         let Some(entity) = self.writers.entities.get(sender) else { return false };
         self.serial = self.serial.checked_add(1).unwrap_or(1);
         let serial = self.serial;
-        let Some(plan) = EntityPlan::new(serial, octets) else { return false };
-        let Ok(place) = self.writers.plans.insert(&plan) else { return false };
-        self.writers.entities.set(sender, &Entity { plan: (place, serial), ..entity }).is_ok()
+        let Some(record) = EntityPlan::new(serial, octets) else { return false };
+        let Ok(place) = self.writers.plans.insert(&record) else { return false };
+        let entity = Entity { plan: (place, serial), ..entity };
+        let is_set = self.writers.entities.set(sender, &entity).is_ok();
+        let of_drivers = self.writers.drivers.as_ref().zip(plan.driver_plan());
+        if let Some((drivers, driver_plan)) = of_drivers.filter(|_| is_set) {
+            let before = DriverDevice { time: plan.last_time(), ..DriverDevice::default() };
+            let _full = drivers.insert(sender, entity.plan, &driver_plan, &before);
+        }
+        is_set
     }
 
     /// Devices for which the data plane has sent on reports since `earlier`, by the last one's time.
@@ -117,7 +127,10 @@ impl ForwardedDevices {
         let mut heard = Vec::new();
         earlier.retain(|sender, _| self.writers.entities.get(sender).is_some());
         for (sender, entity) in self.writers.entities.iter().filter(|(_, it)| it.plan.1 > 0) {
-            let Ok(Some(reports)) = self.writers.reports.get(entity.plan.0) else { continue };
+            let of_drivers = self.writers.drivers.as_ref();
+            let of_drivers = of_drivers.and_then(|it| it.reports(&sender, entity.plan.1));
+            let of_worker = || self.writers.reports.get(entity.plan.0).ok().flatten();
+            let Some(reports) = of_drivers.or_else(of_worker) else { continue };
             if reports.serial == entity.plan.1
                 && earlier.insert(sender, reports.received) != Some(reports.received)
             {
@@ -163,7 +176,7 @@ impl DeviceConnection {
         let Some(plan) = self.shared.compile(session, record) else { return };
         let mut state = self.shared.lock();
         let forwarded = state.entities.forwarded();
-        let is_set = forwarded.is_some_and(|it| it.set_plan(&self.sender, &plan.octets()));
+        let is_set = forwarded.is_some_and(|it| it.set_plan(&self.sender, &plan));
         state.counters.plans += u64::from(is_set);
         state.counters.plans_full += u64::from(!is_set);
     }

@@ -10,7 +10,7 @@ use gatewright_interwork::{CoapPlan, CoapWriter, ReportArrival};
 use gatewright_onem2m::coap::CoapMessage;
 use gatewright_onem2m::coap::primitive::read_request;
 use gatewright_onem2m::{Request, Timestamp};
-use gatewright_tables::{EntityTables, EntityWriters};
+use gatewright_tables::{DriverReports, EntityTables, EntityWriters};
 use gatewright_wire::coap::Message;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -31,6 +31,8 @@ pub(super) struct LatestReadings {
     entity_prefix: String,
     /// The data plane's AE table.
     tables: Option<EntityTables>,
+    /// The devices whose reports drivers send on.
+    drivers: Option<DriverReports>,
     known: Mutex<Known>,
 }
 
@@ -57,12 +59,13 @@ impl LatestReadings {
             plans: it.plans.reader(),
             reports: it.reports.clone(),
         });
-        Self::new(&config.base, &config.mapping.entity_prefix, tables)
+        let drivers = of_data_plane.and_then(|it| it.drivers.clone());
+        Self { drivers, ..Self::new(&config.base, &config.mapping.entity_prefix, tables) }
     }
 
     fn new(base: &str, entity_prefix: &str, tables: Option<EntityTables>) -> Self {
         let (base, entity_prefix) = (base.to_owned(), entity_prefix.to_owned());
-        Self { base, entity_prefix, tables, known: Mutex::default() }
+        Self { base, entity_prefix, tables, drivers: None, known: Mutex::default() }
     }
 
     /// Remembers readings of the device with this AE that were sent on.
@@ -104,10 +107,12 @@ impl LatestReadings {
         let is_it = |it: &(_, gatewright_tables::records::Entity)| {
             it.1.system_id == system_id && it.1.plan.1 > 0
         };
-        let (_, found) = tables.entities.iter().flatten().find(is_it)?;
+        let (sender, found) = tables.entities.iter().flatten().find(is_it)?;
         let (place, serial) = found.plan;
         let plan = tables.plans.get(place).ok()?.filter(|it| it.serial == serial)?;
-        let reports = tables.reports.get(place).ok()?.filter(|it| it.serial == serial)?;
+        let of_drivers = self.drivers.as_ref().and_then(|it| it.reports(&sender, serial));
+        let of_worker = || tables.reports.get(place).ok()?.filter(|it| it.serial == serial);
+        let reports = of_drivers.or_else(of_worker)?;
         let report = reports.latest.octets();
         if report.is_empty() {
             return Some((reports.received, None));

@@ -158,7 +158,11 @@ impl Server {
             descriptors.sleepers_of_data(&tables).map_err(failed("copy a descriptor"))?;
         let (requests, answers) = (tables.requests(), tables.answers());
         let (datagrams, captured) = ((tables.arrivals(), tables.departures()), tables.captured());
-        let of_applications = (tables.counters.clone(), tables.entities());
+        let mut entities = tables.entities();
+        let of_drivers = passed.maps.as_ref().ok().map(|maps| maps.driver_reports());
+        entities.drivers =
+            of_drivers.transpose().map_err(|error| refused(error.to_string()))?.flatten();
+        let of_applications = (tables.counters.clone(), entities);
         for waker in sleepers.workers.iter().chain([&sleepers.server]) {
             waker.flags().reset();
         }

@@ -18,7 +18,7 @@ use crate::bpf::{self, AttachedProgram, BpfMap, BpfProgram, Hook, MapType, Progr
 use crate::btf;
 use crate::closing::Closing;
 use crate::division::{self, Division};
-use crate::driver::{DriverForwarding, forwarding_program};
+use crate::driver::{DriverForwarding, add_reports, forwarding_program};
 use crate::interface::Interface;
 use crate::packet_socket::{PacketSender, join_promiscuous, sending_socket};
 use crate::share::{Common, Part, Share};
@@ -78,6 +78,8 @@ pub(crate) struct Trunk {
     queues: u32,
     is_generic: bool,
     driver_forwarding: DriverForwarding,
+    /// Why its driver sends on no reports of devices, if the kernel refuses the program.
+    reports_refused: Option<String>,
 }
 
 /// What the program of a link is made of.
@@ -147,14 +149,20 @@ impl Trunk {
         let (attached, tags, driver_forwarding) =
             attach_best(interface, options, partial, map.as_fd())?;
         let promiscuous = options.promiscuous.then(|| promiscuous(interface.index)).transpose();
+        let code = LinkCode::new(options, tags);
+        let add = |maps| code.add_reports(map.as_fd(), maps, partial).err();
+        let is_active = driver_forwarding == DriverForwarding::Active;
+        let maps = options.forwarding.as_ref().ok().filter(|_| is_active);
+        let reports_refused = maps.and_then(add).map(|refused| refused.to_string());
         Ok(Self {
             attached,
             map,
             promiscuous: promiscuous.map_err(failed("make it promiscuous"))?,
-            code: LinkCode::new(options, tags),
+            code,
             queues,
             is_generic: options.is_generic,
             driver_forwarding,
+            reports_refused,
         })
     }
 
@@ -180,6 +188,7 @@ impl Trunk {
             queues,
             is_generic,
             driver_forwarding: facts.info.driver_forwarding,
+            reports_refused: None,
         })
     }
 
@@ -216,7 +225,12 @@ impl Trunk {
             program.map_err(|failed| io::Error::other(failed.explain(&info.driver)))
         };
         let refused = match load(Some((maps, info.partial_checksums))) {
-            Ok(program) => return self.attached.exchange(&program),
+            Ok(program) => {
+                // Where it is refused, it was from the start, and the worker has the reports.
+                let _refused =
+                    self.code.add_reports(self.map.as_fd(), maps, info.partial_checksums);
+                return self.attached.exchange(&program);
+            }
             Err(refused) => refused,
         };
         // Routes of before would stay in force for ever.
@@ -261,6 +275,20 @@ impl LinkCode {
         };
         program.map_err(failed(action))
     }
+
+    /// Puts the program behind the one that forwards that sends on reports of devices. A shared link has
+    /// none: the kernel may have a socket at their port.
+    fn add_reports(
+        &self,
+        map: BorrowedFd<'_>,
+        maps: &Arc<ForwardingMaps>,
+        partial: bool,
+    ) -> io::Result<()> {
+        if self.division.is_some() {
+            return Ok(());
+        }
+        add_reports(maps, self.index, partial, &bpf::redirect_all(map, Tags::InFrame))
+    }
 }
 
 /// The sockets of an AF_XDP link, not yet given to their worker.
@@ -301,6 +329,10 @@ impl Unbound {
         }
         if options.in_pieces {
             info.why += "; frames above a page come in several buffers, and are copied into one";
+        }
+        if let Some(refused) = &trunk.reports_refused {
+            info.why += "; reports of devices are the worker's: ";
+            info.why += refused;
         }
         let is_zero_copy = branch.sockets.iter().any(|socket| socket.is_zero_copy);
         info.mode = match (options.is_generic, is_zero_copy) {

@@ -143,6 +143,12 @@ const fn looks_at(at: At) -> [bool; 2] {
     looks
 }
 
+/// Whether a handler at a position sees packets that are only forwarded, and none but those that a
+/// link receives or sends.
+pub(super) fn is_of_transit(at: At) -> bool {
+    looks_at(at).contains(&true)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

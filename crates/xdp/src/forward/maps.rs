@@ -2,19 +2,21 @@
 
 use super::{ForwardingError, TableSizes, check, failed};
 use crate::compiled::{CompiledProgram, Symbol};
-use crate::layout::{CONSTANTS_LEN, LINKS_MAX};
+use crate::layout::LINKS_MAX;
 use crate::map::{BpfMap, MapType};
 use crate::program::{BpfProgram, Instruction, ProgramType};
-use gatewright_tables::{BUCKETS, RoutesFull, RoutesWriter};
+use gatewright_tables::{BUCKETS, DriverReports, RoutesFull, RoutesWriter, SharedWords};
 use std::io;
 use std::net::Ipv6Addr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// The compiled program.
 static PROGRAM: &[u8] = include_bytes!("../../programs/forward.bpf");
+/// The compiled program to which it passes what is for this host.
+static REPORTS: &[u8] = include_bytes!("../../programs/report.bpf");
 
 /// Names of the maps in the program, in the order of their descriptors.
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 19] = [
     "links",
     "own",
     "rules",
@@ -23,16 +25,26 @@ const NAMES: [&str; 14] = [
     "routes4",
     "routes6",
     "members",
+    "reports",
     "hops",
     "neighbours",
     "ports",
     "counts",
     "hop_counts",
     "rule_counts",
+    "stages",
+    "report_devices",
+    "report_counts",
+    "report_scratch",
 ];
 
 /// The number of names that stand for memory: the first ones.
-const MEMORIES: usize = 8;
+const MEMORIES: usize = 9;
+
+/// The places of `reports`, `stages`, `report_devices`.
+const COMMON: usize = 8;
+const STAGES: usize = 15;
+const DEVICES: usize = 16;
 
 /// Return from a program with 0 or `XDP_PASS`.
 const NO: [Instruction; 2] = [Instruction(0xb7, 0, 0, 0), Instruction(0x95, 0, 0, 0)];
@@ -42,9 +54,10 @@ const PASS: [Instruction; 2] = [Instruction(0xb7, 0, 0, 2), Instruction(0x95, 0,
 #[derive(Debug)]
 pub struct ForwardingMaps {
     descriptors: Vec<OwnedFd>,
-    /// The program's constants: words of the IPv4 and of the IPv6 trie, groups of the DIR-24-8 table,
-    /// next hops, words of the groups of next hops.
-    shape: [u32; 5],
+    /// The programs' constants: words of the IPv4 and of the IPv6 trie, groups of the DIR-24-8 table,
+    /// next hops, words of the groups of next hops; devices whose reports are sent on, and the seed of
+    /// their table.
+    shape: [u32; 8],
 }
 
 /// A link's forwarding program, with the link's own code behind it.
@@ -74,7 +87,7 @@ impl ForwardingMaps {
     /// Descriptors of `maps`, which stand in the order of [`NAMES`].
     pub(super) fn of<'a>(
         sizes: &TableSizes,
-        words4: u32,
+        (words4, [devices, first, second]): (u32, [u32; 3]),
         maps: impl Iterator<Item = &'a BpfMap>,
     ) -> Result<Self, ForwardingError> {
         let words6 = RoutesWriter::<Ipv6Addr>::words(sizes.routes6);
@@ -82,14 +95,15 @@ impl ForwardingMaps {
         let clone = |map: &BpfMap| map.as_fd().try_clone_to_owned();
         let descriptors = maps.map(clone).collect::<io::Result<_>>();
         let members = sizes.hop_groups.saturating_mul(BUCKETS);
-        let shape = [words4, words6, u32::from(sizes.groups.max(1)), sizes.hops, members];
+        let groups = u32::from(sizes.groups.max(1));
+        let shape = [words4, words6, groups, sizes.hops, members, devices, first, second];
         Ok(Self { descriptors: descriptors.map_err(failed("share a map"))?, shape })
     }
 
     /// Maps of another process, by their descriptors and their shape.
     ///
     /// `None` if they are not as many as the program has.
-    pub fn received(descriptors: Vec<OwnedFd>, shape: [u32; 5]) -> Option<Self> {
+    pub fn received(descriptors: Vec<OwnedFd>, shape: [u32; 8]) -> Option<Self> {
         (descriptors.len() == NAMES.len()).then_some(Self { descriptors, shape })
     }
 
@@ -99,8 +113,29 @@ impl ForwardingMaps {
     }
 
     /// Their shape, which the program of a link is made for.
-    pub const fn shape(&self) -> [u32; 5] {
+    pub const fn shape(&self) -> [u32; 8] {
         self.shape
+    }
+
+    /// The memory of reports that drivers send on; none if they send on none.
+    ///
+    /// # Errors
+    ///
+    /// [`ForwardingError::Map`] if the system refuses to map it.
+    pub fn driver_reports(&self) -> Result<Option<DriverReports>, ForwardingError> {
+        let [.., devices, first, second] = self.shape;
+        let (common, records) = (self.descriptors.get(COMMON), self.descriptors.get(DEVICES));
+        let Some((common, records)) = common.zip(records).filter(|_| devices > 0) else {
+            return Ok(None);
+        };
+        let map = |descriptor: &OwnedFd, octets: u32, count: u32| {
+            let words = u64::from(octets.next_multiple_of(8) / 4) * u64::from(count);
+            SharedWords::map(descriptor, usize::try_from(words).unwrap_or(usize::MAX))
+                .map_err(failed("map a table's memory"))
+        };
+        let common = map(common, DriverReports::COMMON_OCTETS, 1)?;
+        let records = map(records, DriverReports::DEVICE_OCTETS, devices)?;
+        Ok(Some(DriverReports::new(common, records, devices, [first, second])))
     }
 
     /// Loads the program of a link.
@@ -109,10 +144,40 @@ impl ForwardingMaps {
     ///
     /// [`ForwardingError::Load`] if the kernel refuses it.
     pub fn program(&self, of: &LinkProgram<'_>) -> Result<BpfProgram, ForwardingError> {
+        self.load((PROGRAM, "gw_forward"), of)
+    }
+
+    /// Loads the program that sends on reports of devices, if there may be any, and puts it behind that
+    /// of the link; `up` of it has frames whose tag is in them, and calls no function of the kernel's:
+    /// a program that is bound to an interface may not stand behind another.
+    ///
+    /// # Errors
+    ///
+    /// [`ForwardingError::Load`] if the kernel refuses it.
+    pub fn add_reports(&self, of: &LinkProgram<'_>) -> Result<(), ForwardingError> {
+        let [.., devices, _, _] = self.shape;
+        if devices == 0 {
+            return Ok(());
+        }
+        let program = self.load((REPORTS, "gw_report"), &LinkProgram { bound_to: 0, ..*of })?;
+        let stages = self.descriptors.get(STAGES).map(OwnedFd::try_clone);
+        let stages = stages.transpose().map_err(failed("share a map"))?;
+        let Some(stages) = stages else { return Ok(()) };
+        let stages = BpfMap::received(stages, 4, 4, LINKS_MAX);
+        let number = program.as_fd().as_raw_fd().to_ne_bytes();
+        stages.set(&of.link.to_ne_bytes(), &number).map_err(failed("put a program behind another"))
+    }
+
+    fn load(
+        &self,
+        (program, name): (&[u8], &str),
+        of: &LinkProgram<'_>,
+    ) -> Result<BpfProgram, ForwardingError> {
         check("link", of.link, LINKS_MAX)?;
-        let constants = self.constants(of).map_err(failed("make a map of constants"))?;
-        let linked = CompiledProgram::read(PROGRAM)?.link(|name| match name {
-            "constants" => Some(Symbol::Memory(constants.as_fd())),
+        let (own, reports) = (self.constants(of)?, self.report_constants()?);
+        let linked = CompiledProgram::read(program)?.link(|name| match name {
+            "constants" => Some(Symbol::Memory(own.as_fd())),
+            "report_constants" => Some(Symbol::Memory(reports.as_fd())),
             "tag_taken" => Some(Symbol::Code(of.tag_taken)),
             "up" => Some(Symbol::Code(of.up)),
             _ => {
@@ -121,21 +186,34 @@ impl ForwardingMaps {
                 Some(if number < MEMORIES { Symbol::Memory(map) } else { Symbol::Map(map) })
             }
         })?;
-        Ok(BpfProgram::load(ProgramType::Xdp, "gw_forward", &linked, of.bound_to)?)
+        Ok(BpfProgram::load(ProgramType::Xdp, name, &linked, of.bound_to)?)
     }
 
     /// The constants of a link's program, which the kernel checks it with.
-    fn constants(&self, of: &LinkProgram<'_>) -> io::Result<BpfMap> {
+    fn constants(&self, of: &LinkProgram<'_>) -> Result<BpfMap, ForwardingError> {
         // Loads are not reordered with loads on x86-64.
         let needs_fence = u32::from(cfg!(not(target_arch = "x86_64")));
-        let [words4, words6, groups, hops, members] = self.shape;
+        let [words4, words6, groups, hops, members, ..] = self.shape;
         let partial = u32::from(of.partial);
-        let numbers = [of.link, words4, words6, groups, hops, needs_fence, partial, members];
+        constants(&[of.link, words4, words6, groups, hops, needs_fence, partial, members])
+    }
+
+    /// The constants of programs that send on reports.
+    fn report_constants(&self) -> Result<BpfMap, ForwardingError> {
+        let [.., devices, first, second] = self.shape;
+        constants(&[devices.saturating_sub(1), first, second])
+    }
+}
+
+/// A map of numbers that never change.
+fn constants(numbers: &[u32]) -> Result<BpfMap, ForwardingError> {
+    let make = || {
         let value: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
-        let len = u32::try_from(CONSTANTS_LEN).unwrap_or(u32::MAX);
+        let len = u32::try_from(value.len()).unwrap_or(u32::MAX);
         let map = BpfMap::new(MapType::Constants, "constants", 4, len, 1)?;
         map.set(&0_u32.to_ne_bytes(), &value)?;
         map.freeze()?;
         Ok(map)
-    }
+    };
+    make().map_err(failed("make a map of constants"))
 }

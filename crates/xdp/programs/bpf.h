@@ -34,6 +34,8 @@ static void *(*const map_lookup)(void *map, const void *key) = (void *)1;
 static long (*const jump)(struct xdp_md *context, void *programs, u32 index) = (void *)12;
 static long (*const redirect_map)(void *map, u64 key, u64 flags) = (void *)51;
 static long (*const adjust_tail)(struct xdp_md *context, int delta) = (void *)65;
+static long (*const xdp_load_bytes)(struct xdp_md *context, u32 offset, void *to,
+                                    u32 len) = (void *)189;
 
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #define BE16(x) ((u16)__builtin_bswap16(x))

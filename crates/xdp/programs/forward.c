@@ -176,8 +176,9 @@ INLINE enum reason forward4(struct xdp_md *context, struct ipv4 *ip, u32 octets,
         .source = {ip->source},
         .destination = {ip->destination},
         .protocol = ip->protocol,
-        .is_hidden = (ip->fragment & BE16(0x3fff)) != 0,
+        .is_hidden = is_any(ip->fragment & BE16(0x3fff)),
         .transport = ip + 1,
+        .transport_at = sizeof(struct ethernet) + sizeof(*ip),
         .length = length - sizeof(*ip),
     };
     enum reason reason = judge(context, &packet, verdict);
@@ -245,9 +246,10 @@ INLINE enum reason forward6(struct xdp_md *context, struct ipv6 *ip, u32 octets,
                         ip->destination[3]},
         .protocol = next,
         /* All else may be an extension header. */
-        .is_hidden = next != TCP && next != UDP && next != ICMPV6 && next != SCTP &&
-                     next != UDP_LITE,
+        .is_hidden = 1 - (is_alike(next, TCP) | is_alike(next, UDP) | is_alike(next, ICMPV6) |
+                          is_alike(next, SCTP) | is_alike(next, UDP_LITE)),
         .transport = ip + 1,
+        .transport_at = sizeof(struct ethernet) + sizeof(*ip),
         .length = length - sizeof(*ip),
         .label = BE32(ip->version_class_label) & 0xfffff,
     };

@@ -236,6 +236,20 @@ INLINE int perhaps_own(u32 a, u32 b, u32 c, u32 d)
 #define ROUTING 43
 #define DESTINATION_OPTIONS 60
 
+/* 1 if any bit is 1, else 0; the compiler makes no branch of it. */
+INLINE u64 is_any(u64 bits)
+{
+    u64 negative = 0 - bits;
+    OPAQUE(negative);
+    return (bits | negative) >> 63;
+}
+
+/* 1 if two numbers are alike, else 0; as above. */
+INLINE u64 is_alike(u64 one, u64 other)
+{
+    return 1 - is_any(one ^ other);
+}
+
 struct found {
     u32 port;
     u32 mtu;
@@ -255,6 +269,7 @@ struct matched {
     void *transport;
     u32 length; /* of the packet behind its IP header */
     u32 label;  /* the flow label of IPv6 */
+    u32 transport_at; /* of the transport header in the frame */
 };
 
 /* Mixes a word into a hash. */
@@ -270,19 +285,27 @@ INLINE int has_ports(struct matched *packet)
            packet->protocol == SCTP;
 }
 
-/* The bucket of a packet's flow (`Flow::bucket` of `gatewright-tables`, `group_flow` of the graph). */
+/* The bucket of a packet's flow (`Flow::bucket` of `gatewright-tables`, `group_flow` of the graph). It
+ * has no branch and learns nothing of the packet's end, so that the kernel's checker goes on with one
+ * state from here, and not once more through all that follows. */
 INLINE u32 bucket_of(struct xdp_md *context, struct matched *packet)
 {
-    u32 *ports = packet->transport;
-    u64 rest = packet->label, hash = 0;
-    if (has_ports(packet) && !packet->is_hidden && packet->length >= 4 &&
-        (void *)(ports + 1) <= (void *)(u64)context->data_end)
-        rest = *ports;
+    u32 ports = 0;
+    /* Beyond the frame's end there are none, and then the packet is too short for them, too. */
+    xdp_load_bytes(context, packet->transport_at, &ports, sizeof(ports));
+    u64 protocol = packet->protocol, length = packet->length, hidden = packet->is_hidden;
+    OPAQUE(protocol);
+    OPAQUE(length);
+    OPAQUE(hidden);
+    u64 shown = is_alike(protocol, TCP) | is_alike(protocol, UDP) | is_alike(protocol, UDP_LITE) |
+                is_alike(protocol, SCTP);
+    shown &= (1 - is_any(hidden)) & ~((length - 4) >> 63);
+    u64 rest = choose(mask(shown), ports, packet->label), hash = 0;
     hash = stir(hash, packet->source[0] | (u64)packet->source[1] << 32);
     hash = stir(hash, packet->source[2] | (u64)packet->source[3] << 32);
     hash = stir(hash, packet->destination[0] | (u64)packet->destination[1] << 32);
     hash = stir(hash, packet->destination[2] | (u64)packet->destination[3] << 32);
-    hash = stir(hash, rest | (u64)packet->protocol << 32);
+    hash = stir(hash, rest | protocol << 32);
     return stir(hash, 0) >> (64 - BUCKET_BITS);
 }
 
@@ -320,7 +343,15 @@ INLINE enum reason resolve(struct xdp_md *context, struct matched *packet, u32 *
     if (reason != FORWARDED)
         return reason;
     if (flags & HOP_GROUP) {
-        u32 place = found->port << BUCKET_BITS | bucket_of(context, packet);
+        /* Through memory of this processor's own, in which a group counts nothing: of a number that
+         * is computed here and then is a place in memory, the checker keeps all that it was computed
+         * from, and so follows each protocol by itself from the first look at it. */
+        struct count *own = map_lookup(&hop_counts, index);
+        if (UNLIKELY(!own))
+            return NO_ROUTE;
+        volatile u64 *bucket = &own->octets;
+        *bucket = bucket_of(context, packet);
+        u32 place = found->port << BUCKET_BITS | (u32)*bucket;
         u32 member = word(members, constants.members, place);
         if (UNLIKELY(!member))
             return NO_ROUTE;

@@ -308,7 +308,15 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin, A: Answers>(
                 let octets = match &message {
                     Some(Ok(Message::Text(text))) => text.as_bytes(),
                     Some(Ok(Message::Binary(octets))) => octets.as_ref(),
-                    Some(Ok(Message::Ping(payload) | Message::Pong(payload))) => {
+                    Some(Ok(Message::Ping(payload))) => {
+                        meter.forget(payload.len());
+                        // Nothing more is read before its pong is accepted: pongs would queue.
+                        if !flush(&mut socket).await {
+                            return;
+                        }
+                        continue;
+                    }
+                    Some(Ok(Message::Pong(payload))) => {
                         meter.forget(payload.len());
                         continue;
                     }
@@ -366,6 +374,14 @@ where
     matches!(tokio::time::timeout(WITHIN, socket.send(message)).await, Ok(Ok(())))
 }
 
+/// Writes what waits to be sent; returns whether the peer accepted it in time.
+async fn flush<S>(socket: &mut WebSocketStream<S>) -> bool
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    matches!(tokio::time::timeout(WITHIN, socket.flush()).await, Ok(Ok(())))
+}
+
 /// The response to a peer's message; none if the request wants none (noResponse). A malformed response gets none: two peers that refuse each
 /// other's refusals would never end.
 async fn reply<A: Answers>(text: Result<String, Refusal>, answers: &A) -> Option<Response> {
@@ -388,11 +404,13 @@ async fn reply<A: Answers>(text: Result<String, Refusal>, answers: &A) -> Option
 mod tests {
     use super::*;
     use gatewright_onem2m::{Operation, Status};
-    use tokio::io::{AsyncReadExt, DuplexStream, duplex};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
     use tokio_tungstenite::tungstenite::protocol::Role;
 
     const SHORT: Duration = Duration::from_millis(10);
     const LONG: Duration = Duration::from_hours(1);
+    /// How long a write waits that is taken to wait for ever.
+    const HELD: Duration = Duration::from_secs(2);
     /// How long anything may take to come about.
     const DEADLINE: Duration = Duration::from_mins(2);
 
@@ -426,6 +444,23 @@ mod tests {
         read.expect("closed in time").unwrap();
         // RFC 6455 §5.2: a whole message, a ping, of no octets.
         assert_eq!(told, [0x89, 0]);
+    }
+
+    /// RFC 6455 §5.5.2: each ping is answered; a peer that does not read the pongs is not read either.
+    #[tokio::test]
+    async fn pongs_that_are_not_read_do_not_queue() {
+        let mut peer = peer(Patience { quiet: LONG, echo: LONG });
+        // A masked ping of 100 octets.
+        let ping = [&[0x89, 0x80 | 100, 0, 0, 0, 0][..], &[b'x'; 100]].concat();
+        let mut sent = 0;
+        while let Ok(written) = tokio::time::timeout(HELD, peer.write_all(&ping)).await {
+            written.unwrap();
+            sent += ping.len();
+            assert!(sent < 1 << 20, "read without an end");
+        }
+        let mut pong = [0; 102];
+        peer.read_exact(&mut pong).await.unwrap();
+        assert_eq!((&pong[..2], &pong[2..]), (&[0x8a, 100][..], &[b'x'; 100][..]));
     }
 
     #[tokio::test]

@@ -26,6 +26,8 @@ use tokio::sync::watch;
 
 /// Time limit for the body of a request.
 const BODY_WITHIN: Duration = Duration::from_secs(20);
+/// Octets that a request takes beside those of its head while it waits for its content.
+const REQUEST_OCTETS: usize = 1_024;
 /// Octets of a refused body that are still read and discarded.
 const DRAINED_MAX: usize = 1 << 20;
 
@@ -62,6 +64,13 @@ async fn drain(mut body: Incoming) {
         }
     };
     let _ = tokio::time::timeout(BODY_WITHIN, drained).await;
+}
+
+/// Octets that a head takes in memory: names, values and their places.
+fn head_octets(head: &request::Parts) -> usize {
+    let fields = head.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 64);
+    let target = head.uri.path().len() + head.uri.query().map_or(0, str::len);
+    fields.fold(target.saturating_add(REQUEST_OCTETS), usize::saturating_add)
 }
 
 /// Why a body was not read to its end.
@@ -152,7 +161,7 @@ impl HttpServer {
             Response::refusing(refusal, request_id(&head.headers), Release::default())
         };
         let mut is_too_large = false;
-        let response = match self.collect(body, *address).await {
+        let response = match self.collect(body, (head_octets(&head), *address)).await {
             Err(Unread::Broken) => {
                 refuse(&Refusal::new(Status::BadRequest, "the content was broken off"))
             }
@@ -204,12 +213,17 @@ impl HttpServer {
         }
     }
 
-    /// Reads a body. A body in several pieces is counted while it arrives.
-    async fn collect(&self, body: Incoming, address: Option<IpAddr>) -> Result<Bytes, Unread> {
+    /// Reads a body. While it arrives, it counts for its peer, and so does the head that waits for
+    /// it: HTTP/2 has as many of them on a connection as streams.
+    async fn collect(
+        &self,
+        body: Incoming,
+        from: (usize, Option<IpAddr>),
+    ) -> Result<Bytes, Unread> {
         if body.is_end_stream() {
             return Ok(Bytes::new());
         }
-        let collected = tokio::time::timeout(BODY_WITHIN, self.gather(body, address)).await;
+        let collected = tokio::time::timeout(BODY_WITHIN, self.gather(body, from)).await;
         let collected = collected.unwrap_or(Err(Unread::Late));
         if collected.is_err() {
             self.counters.bodies_refused.fetch_add(1, Ordering::Relaxed);
@@ -217,21 +231,32 @@ impl HttpServer {
         collected
     }
 
-    async fn gather(&self, mut body: Incoming, address: Option<IpAddr>) -> Result<Bytes, Unread> {
-        let gathered = self.pieces(&mut body, address).await;
+    async fn gather(
+        &self,
+        mut body: Incoming,
+        from: (usize, Option<IpAddr>),
+    ) -> Result<Bytes, Unread> {
+        let gathered = self.pieces(&mut body, from).await;
         if gathered.is_err() {
             spawn(drain(body));
         }
         gathered
     }
 
-    async fn pieces(&self, body: &mut Incoming, address: Option<IpAddr>) -> Result<Bytes, Unread> {
+    async fn pieces(
+        &self,
+        body: &mut Incoming,
+        (head, address): (usize, Option<IpAddr>),
+    ) -> Result<Bytes, Unread> {
         let most = self.body_octets_max;
         if body.size_hint().lower() > u64::try_from(most).unwrap_or(u64::MAX) {
             return Err(Unread::TooLarge);
         }
         let mut whole = Vec::new();
         let mut arriving = address.map(|address| self.engine.quotas().arriving(address));
+        if let Some(arriving) = &mut arriving {
+            arriving.grow(head).map_err(Unread::Refused)?;
+        }
         while let Some(frame) = body.frame().await {
             let Ok(piece) = frame.map_err(|_| Unread::Broken)?.into_data() else { continue };
             if whole.len().saturating_add(piece.len()) > most {

@@ -450,8 +450,8 @@ mod tests {
     #[tokio::test]
     async fn pongs_that_are_not_read_do_not_queue() {
         let mut peer = peer(Patience { quiet: LONG, echo: LONG });
-        // A masked ping of 100 octets.
-        let ping = [&[0x89, 0x80 | 100, 0, 0, 0, 0][..], &[b'x'; 100]].concat();
+        // A masked ping of 100 octets (0x64).
+        let ping = [&[0x89, 0xe4, 0, 0, 0, 0][..], &[b'x'; 100]].concat();
         let mut sent = 0;
         while let Ok(written) = tokio::time::timeout(HELD, peer.write_all(&ping)).await {
             written.unwrap();

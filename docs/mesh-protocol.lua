@@ -22,9 +22,12 @@ f.alive_full = ProtoField.bool("gwmesh.alive.full", "full", base.NONE)
 f.alive_more = ProtoField.bool("gwmesh.alive.more", "more", base.NONE)
 f.alive_part = ProtoField.uint32("gwmesh.alive.part", "part", base.DEC)
 f.alive_wants_list = ProtoField.bool("gwmesh.alive.wants_list", "wants list", base.NONE)
-f.alive_relay_delay = ProtoField.uint32("gwmesh.alive.relay_delay", "relay delay", base.DEC)
+f.alive_delay_base = ProtoField.uint32("gwmesh.alive.delay_base", "delay base", base.DEC)
 f.alive_neighbours = ProtoField.uint32("gwmesh.alive.neighbours", "neighbours", base.DEC)
 f.alive_labels = ProtoField.uint32("gwmesh.alive.labels", "labels", base.DEC)
+f.alive_octet_delay = ProtoField.uint32("gwmesh.alive.octet_delay", "octet delay", base.DEC)
+f.alive_delay_p99 = ProtoField.uint32("gwmesh.alive.delay_p99", "delay p99", base.DEC)
+f.alive_load = ProtoField.uint32("gwmesh.alive.load", "load", base.DEC)
 f.request_origin = ProtoField.uint64("gwmesh.request.origin", "origin", base.HEX)
 f.request_target = ProtoField.uint64("gwmesh.request.target", "target", base.HEX)
 f.request_origin_epoch = ProtoField.uint32("gwmesh.request.origin_epoch", "origin epoch", base.DEC)
@@ -131,15 +134,18 @@ layouts.hop = { octets = 12, fields = {
   { field = f.hop_delay, offset = 80, width = 16 },
 }, parts = {
 } }
-layouts.alive = { octets = 8, fields = {
+layouts.alive = { octets = 16, fields = {
   { field = f.alive_interval, offset = 0, width = 16 },
   { field = f.alive_full, offset = 16, width = 1 },
   { field = f.alive_more, offset = 17, width = 1 },
   { field = f.alive_part, offset = 18, width = 6 },
   { field = f.alive_wants_list, offset = 24, width = 1 },
-  { field = f.alive_relay_delay, offset = 32, width = 16 },
+  { field = f.alive_delay_base, offset = 32, width = 16 },
   { field = f.alive_neighbours, offset = 48, width = 8 },
   { field = f.alive_labels, offset = 56, width = 8 },
+  { field = f.alive_octet_delay, offset = 64, width = 16 },
+  { field = f.alive_delay_p99, offset = 80, width = 16 },
+  { field = f.alive_load, offset = 96, width = 16 },
 }, parts = {
   { name = "neighbour_list", entry = layouts.node, length = function(at) return (at:bitfield(48, 8) * 8) end },
   { name = "label_list", entry = layouts.label, length = function(at) return (at:bitfield(56, 8) * 8) end },

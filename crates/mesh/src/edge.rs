@@ -3,6 +3,7 @@
 use crate::bridge::BridgePort;
 use crate::identity::{NodeId, PathId, Reason};
 use crate::message::Profile;
+use crate::relay_delay::RelayDelay;
 use crate::trust::MeshTrust;
 use core::time::Duration;
 use gatewright_packet::{LinkAddress, LinkIndex};
@@ -64,8 +65,8 @@ pub struct MeshSettings {
     pub path_idle: Duration,
     /// Interval of searches for better paths; it doubles up to eight times this.
     pub optimise_interval: Duration,
-    /// Time that a packet spends in this node, in microseconds: advertised.
-    pub relay_delay_us: u16,
+    /// The delay model of this node until one is measured.
+    pub relay_delay: RelayDelay,
     /// Whether only elected relays (E-CDS) pass on broadcasts.
     pub broadcast_relays: bool,
     /// Who may take part.
@@ -87,7 +88,7 @@ impl MeshSettings {
             liveness_multiplier: 3,
             path_idle: Duration::from_mins(1),
             optimise_interval: Duration::from_secs(10),
-            relay_delay_us: 50,
+            relay_delay: RelayDelay::unmeasured(50),
             broadcast_relays: matches!(profile, Profile::Default),
             trust: MeshTrust::Open,
         }
@@ -299,6 +300,11 @@ pub enum MeshInput<'a> {
         packets: u64,
         /// The octets without those of probes.
         octets: u64,
+    },
+    /// What was measured of the packets that this node relays.
+    RelayDelay {
+        /// Their delay model.
+        delay: RelayDelay,
     },
     /// How late the ticks of this node have come lately: 99.9 % of them at most this.
     TimerLateness {

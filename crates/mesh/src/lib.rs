@@ -22,6 +22,7 @@ pub mod message;
 mod neighbour;
 mod node;
 pub mod olsr;
+mod relay_delay;
 mod segment;
 pub mod simulate;
 mod trust;
@@ -34,6 +35,7 @@ pub use edge::{
 pub use identity::{NodeId, PathId, Reason};
 pub use message::Profile;
 pub use node::{LINKS_MAX, MeshNode};
+pub use relay_delay::RelayDelay;
 pub use trust::{
     AUTHENTICATION_LEN, MESH_AUTHORITIES_MAX, MESH_KEY_LEN, MESH_KEYS_MAX, MESH_MEMBERS_MAX,
     MeshCertificate, MeshKeyError, MeshKeys, MeshMembers, MeshNodeKey, MeshPublicKey, MeshTrust,

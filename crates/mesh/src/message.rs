@@ -11,6 +11,7 @@ use crate::layout::{
     PathEndHeader, PathEndHeaderFields, PortHelloHeader, PortHelloHeaderFields, ReplyHeader,
     ReplyHeaderFields, RequestHeader, RequestHeaderFields, UnknownHeader, UnknownHeaderFields,
 };
+use crate::relay_delay::RelayDelay;
 use crate::trust::MessageRole;
 use gatewright_wire::{Truncated, mpls::Label};
 
@@ -118,8 +119,8 @@ pub struct Alive<'p> {
     pub part: u8,
     /// Whether the sender asks for the list of its neighbours.
     pub wants_list: bool,
-    /// Time that a packet spends in the sender, in microseconds.
-    pub relay_delay_us: u16,
+    /// The delay model of the sender.
+    pub delay: RelayDelay,
     /// Octets of the neighbour list, if the message has one.
     pub neighbours: Option<&'p [u8]>,
     /// Octets of the label list.
@@ -526,7 +527,12 @@ fn alive(body: &[u8]) -> Result<Alive<'_>, MessageError> {
         more: head.more(),
         part: head.part(),
         wants_list: head.wants_list(),
-        relay_delay_us: head.relay_delay(),
+        delay: RelayDelay {
+            base_us: head.delay_base(),
+            octet_ns: head.octet_delay(),
+            p99_us: head.delay_p99(),
+            load_permille: head.load(),
+        },
         neighbours: head.full().then_some(neighbours),
         labels,
     })
@@ -541,7 +547,10 @@ fn write_alive(alive: &Alive<'_>, octets: &mut Vec<u8>) {
         more: alive.more,
         part: alive.part,
         wants_list: alive.wants_list,
-        relay_delay: alive.relay_delay_us,
+        delay_base: alive.delay.base_us,
+        octet_delay: alive.delay.octet_ns,
+        delay_p99: alive.delay.p99_us,
+        load: alive.delay.load_permille,
         neighbours: count(neighbours),
         labels: count(alive.labels),
     };

@@ -3,6 +3,7 @@
 use crate::edge::{Adjacency, LinkProperties};
 use crate::identity::NodeId;
 use crate::liveness::{LivenessSession, SessionState};
+use crate::relay_delay::RelayDelay;
 use core::time::Duration;
 use gatewright_packet::{LinkAddress, LinkIndex};
 use std::collections::BTreeMap;
@@ -53,7 +54,7 @@ pub(crate) struct Neighbour {
     pub(crate) deaf: u8,
     /// Its neighbours, sorted.
     pub(crate) list: Vec<NodeId>,
-    pub(crate) relay_delay_us: u16,
+    pub(crate) delay: RelayDelay,
     /// Share of its I'M ALIVE that arrived, of [`QUALITY_MAX`].
     quality: u32,
     alive_at: Option<Duration>,
@@ -76,7 +77,7 @@ impl Neighbour {
             confirmed: false,
             deaf: 0,
             list: Vec::new(),
-            relay_delay_us: 0,
+            delay: RelayDelay::default(),
             quality: QUALITY_MAX,
             alive_at: None,
             paths: 0,

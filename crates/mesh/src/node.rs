@@ -202,6 +202,7 @@ impl MeshNode {
             MeshInput::Counters { label, packets, octets } => {
                 self.count(now, label, packets, octets);
             }
+            MeshInput::RelayDelay { delay } => self.settings.relay_delay = delay,
             MeshInput::TimerLateness { p999 } => self.adapt_liveness(now, p999),
             MeshInput::Traffic { destination, octets } => self.traffic(now, destination, octets),
         }

@@ -3,7 +3,7 @@
 
 use gatewright_mesh::message::{Alive, Message, Sender};
 use gatewright_mesh::{
-    LinkProperties, MeshInput, MeshNode, MeshOutput, MeshSettings, NodeId, Profile,
+    LinkProperties, MeshInput, MeshNode, MeshOutput, MeshSettings, NodeId, Profile, RelayDelay,
 };
 use gatewright_packet::{LinkAddress, LinkIndex};
 use std::time::Duration;
@@ -41,7 +41,7 @@ fn alive(
         more: false,
         part: 0,
         wants_list: false,
-        relay_delay_us: 50,
+        delay: RelayDelay::unmeasured(50),
         neighbours: Some(&list),
         labels: &[],
     });
@@ -125,7 +125,7 @@ fn a_list_that_was_lost_is_asked_for() {
             more: false,
             part: 0,
             wants_list,
-            relay_delay_us: 50,
+            delay: RelayDelay::unmeasured(50),
             neighbours: (!list.is_empty()).then_some(list),
             labels: &[],
         });

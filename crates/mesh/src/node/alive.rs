@@ -88,7 +88,7 @@ impl MeshNode {
                 more,
                 part,
                 wants_list,
-                relay_delay_us: self.settings.relay_delay_us,
+                delay: self.settings.relay_delay,
                 neighbours: if part == 0 { list.as_deref() } else { None },
                 labels: &labels,
             };
@@ -128,7 +128,7 @@ impl MeshNode {
         if alive.part == 0 {
             neighbour.count_alive(now, Duration::from_millis(alive.interval_ms.into()));
         }
-        neighbour.relay_delay_us = alive.relay_delay_us;
+        neighbour.delay = alive.delay;
         if alive.neighbours.is_some() {
             neighbour.learn_list(alive.neighbours().collect(), own);
             self.broadcasts.forget_election();

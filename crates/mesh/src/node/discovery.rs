@@ -139,7 +139,7 @@ impl MeshNode {
     /// The hop that brought a request, as an entry of its record.
     fn last_hop(&self, from: Adjacency) -> RecordedHop {
         let delay_us = self.near.properties(from.link).delay_us;
-        let delay_us = delay_us.saturating_add(self.settings.relay_delay_us);
+        let delay_us = delay_us.saturating_add(self.settings.relay_delay.bounded_us());
         RecordedHop { node: self.settings.id, cost: self.near.cost(from), delay_us }
     }
 

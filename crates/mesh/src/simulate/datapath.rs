@@ -2,8 +2,12 @@
 
 use crate::edge::{Adjacency, LabelAction, LabelledHop, MeshOutput, PathClass, PathRole};
 use crate::identity::NodeId;
+use crate::relay_delay::RelayDelay;
+use gatewright_delay::{LiveModel, ServerCount};
+use gatewright_histogram::{Histogram, Sample};
 use gatewright_wire::mpls::Label;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// Tables and counters of one node.
 #[derive(Debug, Default)]
@@ -56,5 +60,37 @@ impl DataPath {
     /// Whether nothing is installed.
     pub(super) fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.paths.is_empty()
+    }
+}
+
+/// A relay that takes its time for each packet, one after another.
+#[derive(Debug)]
+pub(super) struct SlowRelay {
+    base: Duration,
+    octet: Duration,
+    busy_until: Duration,
+    times: Histogram,
+    model: LiveModel,
+}
+
+impl SlowRelay {
+    pub(super) fn new(base: Duration, octet: Duration) -> Self {
+        let (times, model) = (Histogram::default(), LiveModel::new(ServerCount::Few(1)));
+        Self { base, octet, busy_until: Duration::ZERO, times, model }
+    }
+
+    /// What it has measured since the last reading, if that is enough.
+    pub(super) fn read(&mut self, now: Duration) -> Option<RelayDelay> {
+        let reading = self.model.observe(now, &self.times)?;
+        Some(RelayDelay::of_reading(&reading))
+    }
+
+    /// The time that a packet spends in it.
+    pub(super) fn pass(&mut self, now: Duration, octets: usize) -> Duration {
+        let octets = u32::try_from(octets).unwrap_or(u32::MAX);
+        self.busy_until = self.busy_until.max(now) + self.base + self.octet * octets;
+        let sojourn = self.busy_until.saturating_sub(now);
+        self.times.add(Sample::from(sojourn).of_octets(octets.into()));
+        sojourn
     }
 }

@@ -1,7 +1,7 @@
 //! What holds after every event.
 
 use super::world::MeshWorld;
-use crate::edge::{Adjacency, LabelAction, PathRole};
+use crate::edge::{Adjacency, LabelAction, PathClass, PathRole};
 use crate::identity::NodeId;
 use gatewright_wire::mpls::Label;
 use std::collections::BTreeSet;
@@ -90,10 +90,20 @@ impl MeshWorld {
 
     /// The relays of the primary and of the backup that a node has installed to another one.
     pub fn installed(&self, from: usize, to: usize) -> [Option<Vec<usize>>; 2] {
+        self.installed_for(from, to, PathClass::BULK)
+    }
+
+    /// The same for traffic of a class.
+    pub fn installed_for(
+        &self,
+        from: usize,
+        to: usize,
+        class: PathClass,
+    ) -> [Option<Vec<usize>>; 2] {
         let destination: NodeId = self.id(to);
         [PathRole::Primary, PathRole::Backup].map(|role| {
             let host = self.hosts.get(from)?;
-            let hop = host.data.paths.get(&(destination, crate::PathClass::BULK, role))?;
+            let hop = host.data.paths.get(&(destination, class, role))?;
             let (mut index, mut label) = (self.beyond(from, hop.adjacency)?, hop.label);
             let mut relays = Vec::new();
             while relays.len() <= self.hosts.len() {

@@ -1,6 +1,6 @@
 //! The world: an event queue between the machines.
 
-use super::datapath::DataPath;
+use super::datapath::{DataPath, SlowRelay};
 use super::segments::{SegmentSender, Segments};
 use crate::edge::{
     EchoOutcome, EchoToken, LabelAction, LabelledHop, LinkProperties, MeshCounters, MeshEvent,
@@ -139,6 +139,7 @@ pub(super) struct Host {
     tick_at: Option<Duration>,
     reports: bool,
     is_dead: bool,
+    relay: Option<Box<SlowRelay>>,
 }
 
 /// State of a link.
@@ -213,8 +214,16 @@ impl MeshWorld {
             let node = world.machine(index, 1);
             world.indices.insert(node.id(), index);
             let data = DataPath::default();
-            let host =
-                Host { node, data, epoch: 1, ports, tick_at: None, reports: false, is_dead: false };
+            let host = Host {
+                node,
+                data,
+                epoch: 1,
+                ports,
+                tick_at: None,
+                reports: false,
+                is_dead: false,
+                relay: None,
+            };
             world.hosts.push(host);
         }
         for index in 0..world.hosts.len() {
@@ -393,6 +402,14 @@ impl MeshWorld {
         }
     }
 
+    /// Makes a node a slow relay of labelled packets: so long for each, and for each octet. It measures
+    /// itself, and tells what it has found.
+    pub fn slow_down(&mut self, index: usize, base: Duration, octet: Duration) {
+        if let Some(host) = self.hosts.get_mut(index) {
+            host.relay = Some(Box::new(SlowRelay::new(base, octet)));
+        }
+    }
+
     /// Whether a node runs.
     pub(super) fn is_alive(&self, index: usize) -> bool {
         self.hosts.get(index).is_some_and(|host| !host.is_dead)
@@ -457,12 +474,22 @@ impl MeshWorld {
         (ttl, is_channel): (u8, bool),
         packet: &Rc<[u8]>,
     ) {
+        self.transmit_later(Duration::ZERO, (from, hop), (ttl, is_channel), packet);
+    }
+
+    fn transmit_later(
+        &mut self,
+        later: Duration,
+        (from, hop): (usize, LabelledHop),
+        (ttl, is_channel): (u8, bool),
+        packet: &Rc<[u8]>,
+    ) {
         let port = hop.adjacency.link.index();
         let arrivals = self.cross(from, port);
         for (at, to, port) in arrivals {
             let packet = Rc::clone(packet);
             let labelled = Labelled { label: hop.label, ttl, is_channel, packet };
-            self.schedule(at, Event::Packet { to, port, labelled });
+            self.schedule(at + later, Event::Packet { to, port, labelled });
         }
     }
 
@@ -578,7 +605,10 @@ impl MeshWorld {
                 self.give(to, MeshInput::UnknownLabel { link: at(port), from, label });
             }
             Some(LabelAction::Swap(hop)) if ttl > 1 => {
-                self.transmit(to, hop, (ttl - 1, is_channel), packet);
+                let (now, octets) = (self.now, packet.len());
+                let host = self.hosts.get_mut(to).and_then(|host| host.relay.as_mut());
+                let sojourn = host.map_or(Duration::ZERO, |relay| relay.pass(now, octets));
+                self.transmit_later(sojourn, (to, hop), (ttl - 1, is_channel), packet);
             }
             Some(_) if is_channel => {
                 self.give(to, MeshInput::Channel { label, ttl, octets: packet });
@@ -630,6 +660,11 @@ impl MeshWorld {
         host.reports = false;
         let received = core::mem::take(&mut host.data.received);
         let sent = core::mem::take(&mut host.data.sent);
+        let (now, relay) = (self.now, host.relay.as_mut());
+        let reading = relay.and_then(|relay| relay.read(now));
+        if let Some(delay) = reading {
+            self.give(node, MeshInput::RelayDelay { delay });
+        }
         for (label, (packets, octets)) in received {
             self.give(node, MeshInput::Counters { label, packets, octets });
         }

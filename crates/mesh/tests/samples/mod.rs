@@ -3,7 +3,7 @@
 use gatewright_mesh::message::{
     Alive, LinkBack, Message, PortHello, Profile, RecordedHop, RouteReply, RouteRequest, Sender,
 };
-use gatewright_mesh::{NodeId, PathId, Reason};
+use gatewright_mesh::{NodeId, PathId, Reason, RelayDelay};
 use gatewright_wire::mpls::Label;
 
 /// The sender of all samples.
@@ -27,7 +27,7 @@ pub(crate) fn samples() -> Vec<Sample> {
         more: true,
         part: 5,
         wants_list: true,
-        relay_delay_us: 77,
+        delay: RelayDelay { base_us: 77, octet_ns: 12, p99_us: 900, load_permille: 430 },
         neighbours: Some(&neighbours),
         labels: &labels,
     });
@@ -112,7 +112,10 @@ pub(crate) fn samples() -> Vec<Sample> {
                 ("gwmesh.alive.interval", "2000"),
                 ("gwmesh.alive.part", "5"),
                 ("gwmesh.alive.wants_list", "1"),
-                ("gwmesh.alive.relay_delay", "77"),
+                ("gwmesh.alive.delay_base", "77"),
+                ("gwmesh.alive.octet_delay", "12"),
+                ("gwmesh.alive.delay_p99", "900"),
+                ("gwmesh.alive.load", "430"),
                 ("gwmesh.node.node", "0x0000000000000001,0x0000000000000002"),
                 ("gwmesh.label.label", "16,1048575"),
                 ("gwmesh.label.octets_received", "300,2"),

@@ -4,7 +4,7 @@
 use gatewright_mesh::message::{Alive, Message, Sender};
 use gatewright_mesh::{
     LinkProperties, MeshCounters, MeshEvent, MeshInput, MeshNode, MeshOutput, MeshSettings,
-    MeshTrust, NodeId, PathClass, PathId, Profile,
+    MeshTrust, NodeId, PathClass, PathId, Profile, RelayDelay,
 };
 use gatewright_packet::{LinkAddress, LinkIndex};
 use std::time::Duration;
@@ -137,7 +137,7 @@ pub(crate) fn alive() -> Message<'static> {
         more: false,
         part: 0,
         wants_list: false,
-        relay_delay_us: 50,
+        delay: RelayDelay::unmeasured(50),
         neighbours: None,
         labels: &[],
     })

@@ -127,6 +127,19 @@ impl DataPlane {
         }
     }
 
+    /// Has its process give a later control plane a memo; nothing on threads, which end with this
+    /// control plane.
+    ///
+    /// # Errors
+    ///
+    /// As [`DataProcess::keep_memo`].
+    pub fn keep_memo(&self, memo: &str) -> Result<(), DataError> {
+        match self {
+            Self::Threads(_) => Ok(()),
+            Self::Process(process) => process.keep_memo(memo),
+        }
+    }
+
     /// Whether a link of its process is open as `link` says; false on threads, which nobody has
     /// started again.
     pub fn has_link(&self, link: &WorkerLink) -> bool {

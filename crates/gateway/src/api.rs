@@ -474,10 +474,11 @@ pub fn answer(request: ControlRequest, gateway: &Gateway) -> Result<serde_json::
         ControlRequest::Attach(spec) => {
             let _in_force = gateway.in_force();
             let id = match placement_of(&spec, gateway)? {
-                HandlerPlacement::Messages(attach) => gateway.messages.attach(&attach),
-                HandlerPlacement::Packets(attach) => gateway.handlers.attach(&attach),
+                HandlerPlacement::Messages(attach) => gateway.messages.attach(&attach, &spec),
+                HandlerPlacement::Packets(attach) => gateway.handlers.attach(&attach, &spec),
             };
             let id = id.map_err(|error| error.to_string())?;
+            gateway.keep_by_command();
             Ok(json!({ "id": id.0 }))
         }
         ControlRequest::Detach { id } => {
@@ -488,6 +489,7 @@ pub fn answer(request: ControlRequest, gateway: &Gateway) -> Result<serde_json::
             if !found {
                 return Err(format!("there is no handler {id}").into());
             }
+            gateway.keep_by_command();
             Ok(json!({ "id": id }))
         }
         ControlRequest::Description => Ok(json!({ "file": gateway.file() })),
@@ -573,10 +575,14 @@ fn network_answer(
         ControlRequest::Routes => Ok(json!({ "routes": gateway.planes().routes() })),
         ControlRequest::AddRoute { to, via, link } => {
             let order = RouteOrder { to: RouteTarget::parse(&to)?, via, link };
-            Ok(json!({ "routes": [gateway.planes().add_route(&order)?] }))
+            let added = gateway.planes().add_route(&order)?;
+            gateway.keep_by_command();
+            Ok(json!({ "routes": [added] }))
         }
         ControlRequest::RemoveRoute { to } => {
-            Ok(json!({ "routes": gateway.planes().remove_route(RouteTarget::parse(&to)?)? }))
+            let removed = gateway.planes().remove_route(RouteTarget::parse(&to)?)?;
+            gateway.keep_by_command();
+            Ok(json!({ "routes": removed }))
         }
         request => return roll_back::answer(&request, gateway),
     };

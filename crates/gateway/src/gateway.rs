@@ -3,6 +3,7 @@
 use crate::{
     Assembly, GatewayPrograms, NOT_IN_THIS_PROGRAM, RunError,
     balance::BalanceStatus,
+    by_command::ByCommand,
     control::{ControlListeners, SocketPlace},
     delay_models::{DelayWatch, RelayDelay},
     descriptor_need,
@@ -62,6 +63,8 @@ pub struct Gateway {
     last_good: LastGood,
     /// Has another program go on in this process.
     upgrade: Option<ProgramExec>,
+    /// What the data plane's process keeps of what was set by command.
+    pub(crate) by_command: Mutex<String>,
 }
 
 /// Shows the operator a line on how something was started.
@@ -294,6 +297,7 @@ impl Gateway {
         let programs = assembly.start_programs(&links, config, seed)?;
         programs.notes().iter().for_each(|note| say(note));
         let messages = Messages::start(&links, &programs, config)?;
+        messages.go_on(&events.sink());
         say_links(say, config, &links)?;
         links.planes().begin_replays().map_err(RunError::from)?;
         let watched = watched_parts(&services.parts, &udp_gateways, &handlers);
@@ -302,7 +306,8 @@ impl Gateway {
         let read = sojourns_of(&links, &tcp_proxies, &programs);
         let delays = DelayWatch::start(read, config.workers, &events);
         let delays = Mutex::new(delays.map_err(|error| in_words(&error))?);
-        Ok(Self {
+        let by_command = Mutex::new(links.kept_by_command().memo.clone());
+        let this = Self {
             delays,
             udp_gateways,
             report_forwarding,
@@ -322,7 +327,10 @@ impl Gateway {
             file,
             last_good: LastGood::default(),
             upgrade: None,
-        })
+            by_command,
+        };
+        this.keep_by_command();
+        Ok(this)
     }
 
     /// The description in force. While it is held, no other thread changes the gateway.
@@ -394,6 +402,32 @@ impl Gateway {
         }
         let text = format!("{} does not go on in this process: {error}", program.display());
         self.events.log(about(LogLevel::Error, "upgrade-failed", text));
+    }
+
+    /// Has the data plane's process keep what is set by command now, for a control plane that adopts
+    /// it. Called after each change.
+    pub(crate) fn keep_by_command(&self) {
+        if self.planes().data_process().is_none() {
+            return;
+        }
+        // Held until it is kept: of two changes at once the later one stays.
+        let mut kept = self.by_command.lock().unwrap_or_else(PoisonError::into_inner);
+        let at_packets = self.handlers.attached().into_iter().filter_map(|one| one.spec);
+        let at_messages = self.messages.attached().into_iter().filter_map(|one| one.spec);
+        let handlers = at_packets.chain(at_messages).collect();
+        let memo = ByCommand { routes: self.planes().command_routes(), handlers }.memo();
+        if *kept == memo {
+            return;
+        }
+        match self.planes().keep_memo(&memo) {
+            Ok(()) => *kept = memo,
+            Err(error) => {
+                let text = format!(
+                    "what was set by command is not kept for a control plane after this one: {error}"
+                );
+                self.events.log(about(LogLevel::Warning, "by-command-not-kept", text));
+            }
+        }
     }
 
     /// The event log.

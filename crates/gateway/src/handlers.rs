@@ -4,6 +4,7 @@
 use crate::{
     RunError,
     balance::{BalanceStatus, flow_balance, status_of, watched_counters},
+    by_command::{described, dropped},
     difference,
     links::{Links, link_of},
     recorder::Recorder,
@@ -34,6 +35,8 @@ pub(crate) struct Attached {
     pub(crate) attachment: Attachment,
     /// Its entry in the description; none if it was attached since.
     described: Option<config::Attach>,
+    /// As a command has described it, if one has.
+    pub(crate) spec: Option<config::HandlerSpec>,
 }
 
 /// The built-in handlers of a gateway.
@@ -63,13 +66,32 @@ impl Handlers {
         let this = Self { links: links.clone(), events, standing: Arc::default(), watches };
         if links.planes().is_adopted() {
             // All at once: the handlers of before stand until then, and no filter is missing.
-            this.prepare(config, &links.names())?.put_in_force()?;
+            this.go_on(config)?;
             return Ok(this);
         }
         for attach in &config.attachments {
-            this.attach_as(attach, Some(attach.clone()))?;
+            this.attach_as(attach, (Some(attach.clone()), None))?;
         }
         Ok(this)
+    }
+
+    /// Puts the handlers of `config` in force at a data plane that was adopted, with those that were
+    /// set by command under the control plane before.
+    fn go_on(&self, config: &Config) -> Result<(), RunError> {
+        let kept = &self.links.kept_by_command().packets;
+        let names = self.links.names();
+        let prepared = self.prepare(config, kept, &names).or_else(|error| {
+            if kept.is_empty() {
+                return Err(error);
+            }
+            // One of them may be the cause; without them it is as at any start.
+            let prepared = self.prepare(config, &[], &names)?;
+            for (spec, _) in kept {
+                self.events.log(dropped(&described(spec), &error.to_string()));
+            }
+            Ok(prepared)
+        })?;
+        prepared.put_in_force()
     }
 
     fn lock(&self) -> MutexGuard<'_, Standing> {
@@ -103,8 +125,12 @@ impl Handlers {
         own.map(|(_, recorder)| recorder.missed()).sum()
     }
 
-    /// Attaches one handler, without losing a packet.
-    pub(crate) fn attach(&self, attach: &config::Attach) -> Result<AttachmentId, RunError> {
+    /// Attaches one handler by command, without losing a packet.
+    pub(crate) fn attach(
+        &self,
+        attach: &config::Attach,
+        spec: &config::HandlerSpec,
+    ) -> Result<AttachmentId, RunError> {
         if let config::Handler::Capture { file } = &attach.handler
             && self.lock().recorders.iter().any(|(_, recorder)| recorder.writes(&file.value))
         {
@@ -112,13 +138,13 @@ impl Handlers {
             let source = std::io::Error::new(std::io::ErrorKind::AlreadyExists, words);
             return Err(RunError::File { file: file.value.clone(), source });
         }
-        self.attach_as(attach, None)
+        self.attach_as(attach, (None, Some(spec.clone())))
     }
 
     fn attach_as(
         &self,
         attach: &config::Attach,
-        described: Option<config::Attach>,
+        (described, spec): (Option<config::Attach>, Option<config::HandlerSpec>),
     ) -> Result<AttachmentId, RunError> {
         let Made { name, placement, attachment, recorder } =
             self.make(attach, &self.links.names())?;
@@ -127,7 +153,7 @@ impl Handlers {
         let id = self.links.planes().place(placement).map_err(attach_error)?;
         let mut standing = self.lock();
         standing.recorders.extend(recorder.map(|recorder| (id, recorder)));
-        standing.attached.push(Attached { id, name, attachment, described });
+        standing.attached.push(Attached { id, name, attachment, described, spec });
         Ok(id)
     }
 
@@ -194,8 +220,13 @@ impl Handlers {
     }
 
     /// Creates the handlers that `config` adds, and the wiring in its order. Handlers attached by
-    /// command come after them. Handlers of removed links are removed.
-    fn prepare(&self, config: &Config, places: &[String]) -> Result<StagedHandlers, RunError> {
+    /// command come after them, then `more` of such. Handlers of removed links are removed.
+    fn prepare(
+        &self,
+        config: &Config,
+        more: &[(config::HandlerSpec, config::Attach)],
+        places: &[String],
+    ) -> Result<StagedHandlers, RunError> {
         let (names, standing) = (self.links.names(), self.attached());
         let goes = |attached: &Attached| {
             let link = attached.attachment.link.map(LinkIndex::index);
@@ -215,12 +246,18 @@ impl Handlers {
             let Made { name, placement, attachment, recorder } = self.make(attach, places)?;
             placements.push(placement);
             let (id, described) = (AttachmentId(0), Some(attach.clone()));
-            attached.push((Attached { id, name, attachment, described }, recorder));
+            attached.push((Attached { id, name, attachment, described, spec: None }, recorder));
         }
         let by_command = left.into_iter().flatten().filter(|one| one.described.is_none());
         for by_command in by_command.filter(|one| !goes(one)) {
             placements.push(Placement::Kept(by_command.id));
             attached.push((by_command.clone(), None));
+        }
+        for (spec, attach) in more {
+            let Made { name, placement, attachment, recorder } = self.make(attach, places)?;
+            placements.push(placement);
+            let (id, spec) = (AttachmentId(0), Some(spec.clone()));
+            attached.push((Attached { id, name, attachment, described: None, spec }, recorder));
         }
         // What an embedder or a live capture has attached is no affair of the description's.
         let own = |id| standing.iter().any(|attached| attached.id == id);
@@ -244,7 +281,7 @@ impl Part for Handlers {
     fn stage(&self, _: &Config, new: &Config) -> Result<Box<dyn Staged>, Unable> {
         let places =
             self.links.places(new).map_err(|name| format!("link {name}: no place is free"))?;
-        Ok(Box::new(self.prepare(new, &places)?))
+        Ok(Box::new(self.prepare(new, &[], &places)?))
     }
 
     fn watched(&self) -> &'static [Watched] {

@@ -11,6 +11,7 @@
 pub mod api;
 mod assembly;
 mod balance;
+mod by_command;
 mod capture;
 mod capture_paths;
 mod clients;

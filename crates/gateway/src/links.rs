@@ -1,6 +1,8 @@
 //! The links and routes of a description, as a part of its gateway.
 
-use crate::{RunError, capture_paths::check_written, difference, host_interface};
+use crate::{
+    RunError, by_command::KeptByCommand, capture_paths::check_written, difference, host_interface,
+};
 use gatewright_config::{self as config, Config, codes};
 use gatewright_diagnostic::Diagnostic;
 use gatewright_link::{
@@ -35,6 +37,8 @@ struct Inner {
     setup: Mutex<Setup>,
     /// The seed of all randomness.
     seed: u64,
+    /// What the control plane before had set by command, if its data plane was adopted.
+    kept: KeptByCommand,
 }
 
 impl fmt::Debug for Links {
@@ -62,11 +66,14 @@ impl Links {
         };
         let mut setup = setup(config, &names, seed)?;
         setup.process = process;
+        let memo = found.as_ref().map_or("", |found| found.memo());
+        let kept = KeptByCommand::read(memo, &names);
+        setup.routes_by_command.clone_from(&kept.routes);
         let planes = Planes::open_found(&setup, found, log)?;
         let neighbours = &setup.static_neighbours;
         planes.exchange_neighbours(&[], neighbours).map_err(RunError::Neighbour)?;
         let (names, setup) = (Mutex::new(names), Mutex::new(setup));
-        let links = Self(Arc::new(Inner { planes, names, setup, seed }));
+        let links = Self(Arc::new(Inner { planes, names, setup, seed, kept }));
         links.furnish_hosts(None, config)?;
         Ok(links)
     }
@@ -95,6 +102,11 @@ impl Links {
     /// The planes.
     pub fn planes(&self) -> &Planes {
         &self.0.planes
+    }
+
+    /// What the control plane before had set by command, if its data plane was adopted.
+    pub(crate) fn kept_by_command(&self) -> &KeptByCommand {
+        &self.0.kept
     }
 
     /// Starts a data plane that was given up again, for a reload to `new`; the change to report.

@@ -45,6 +45,8 @@ impl Gateway {
         match &reloaded {
             Ok(changes) => {
                 self.last_good().replaced();
+                // Handlers and routes of links that are gone are gone, too.
+                self.keep_by_command();
                 for Change { what, how, .. } in changes {
                     let event = about(LogLevel::Info, "changed", format!("{what}: {how}"));
                     self.events().log(event.with("what", what));

@@ -456,6 +456,15 @@ impl Control {
         self.settle(route.to)
     }
 
+    /// The static routes of `origin`, also those whose link is down.
+    pub(crate) fn static_routes(
+        &self,
+        origin: Origin,
+    ) -> impl Iterator<Item = (RouteTo, &[WeightedHop])> {
+        let own = self.routes.iter().filter(move |((_, of), _)| *of == origin);
+        own.map(|((to, _), hops)| (*to, hops.as_slice()))
+    }
+
     /// Removes the static route of `origin` for `to`; returns whether there was one.
     pub(crate) fn remove_static(&mut self, to: RouteTo, origin: Origin) -> bool {
         let was_there = self.routes.remove(&(to, origin)).is_some();

@@ -53,7 +53,7 @@ pub use limits::limit_shortages;
 pub use neighbours::NeighbourStatus;
 pub use planes::{Detached, Planes, Tracing};
 pub use process::serve_data_plane;
-pub use routes::{RouteHop, RouteOrder, RouteStatus, RouteTarget, network};
+pub use routes::{CommandRoute, RouteHop, RouteOrder, RouteStatus, RouteTarget, network};
 pub use setup::{
     LinkSetup, ProcessSetup, ReportRoute, RouteTo, Setup, StaticNeighbour, StaticRoute,
 };

@@ -151,6 +151,16 @@ impl Planes {
         self.plane.process()
     }
 
+    /// Has the data plane's process keep `memo` for a control plane that adopts it later
+    /// ([`FoundPlane::memo`]); nothing if the data plane is in this process.
+    ///
+    /// # Errors
+    ///
+    /// [`PlanesError::Data`] if it is too long, or the process does not take it.
+    pub fn keep_memo(&self, memo: &str) -> Result<(), PlanesError> {
+        Ok(self.plane.keep_memo(memo)?)
+    }
+
     /// Exchanges the data plane's process for another with the same state: handlers, links, sockets.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use crate::{
     error::PlanesError,
     release_start_pages,
-    setup::{ProcessSetup, Setup},
+    setup::{ProcessSetup, RouteTo, Setup},
     start::{Begun, seeds},
 };
 use gatewright_data::{
@@ -13,7 +13,7 @@ use gatewright_data::{
 use gatewright_link::{Division, ForwardingMaps, LinkInfo};
 use gatewright_packet::LinkIndex;
 use gatewright_part::{EventSink, LogEvent, LogLevel};
-use gatewright_stack::{AttachmentId, Host};
+use gatewright_stack::{AttachmentId, Host, HostError};
 use std::{sync::Arc, time::Duration};
 
 /// Maximum time to open a link on another device.
@@ -161,6 +161,12 @@ pub(crate) fn log_adopted(log: &EventSink, process: u32, after: Duration) {
     log.log(
         event(LogLevel::Info, "data-plane-adopted", text).with("process", process).with("us", us),
     );
+}
+
+/// Logs that a route which was set by command under the control plane before does not go on.
+pub(crate) fn log_dropped(log: &EventSink, to: RouteTo, why: HostError) {
+    let text = format!("set by command, and gone with the last control plane: route {to}: {why}");
+    log.log(event(LogLevel::Warning, "by-command-dropped", text).with("what", to));
 }
 
 /// Logs what happens to the process.

@@ -9,7 +9,7 @@ use gatewright_config::Prefix as Network;
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{Route, WeightedHop};
 use gatewright_tables::Prefix;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::{fmt, net::IpAddr};
 
 /// The network or single address in a text.
@@ -141,7 +141,53 @@ impl RouteTarget {
     }
 }
 
+/// A route that was set by command, as a later control plane reads it.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct CommandRoute {
+    /// Destinations: `192.0.2.0/24`.
+    pub to: String,
+    /// The next hop, if the destinations are no neighbours themselves.
+    pub via: Option<IpAddr>,
+    /// The outgoing link.
+    pub link: String,
+}
+
+impl CommandRoute {
+    /// The route over links whose names by place are `names`; `None` if it has no such link, or is no
+    /// route.
+    pub fn among(&self, names: &[String]) -> Option<StaticRoute> {
+        let place = names.iter().position(|name| *name == self.link)?;
+        let link = LinkIndex(u16::try_from(place).ok()?);
+        let to = RouteTarget::parse(&self.to).ok()?.of_family(None)?;
+        if self.via.is_some_and(|via| via.is_ipv4() != matches!(to, RouteTo::V4(_))) {
+            return None;
+        }
+        Some(StaticRoute { to, hops: vec![WeightedHop { link, gateway: self.via, weight: 1 }] })
+    }
+}
+
+impl fmt::Display for CommandRoute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "route {}", self.to)?;
+        self.via.map_or(Ok(()), |via| write!(f, " via {via}"))?;
+        write!(f, " on {}", self.link)
+    }
+}
+
 impl Planes {
+    /// The routes that were set by command, also those whose link is down.
+    pub fn command_routes(&self) -> Vec<CommandRoute> {
+        self.change(|control| {
+            let own = control.static_routes(Origin::Command).filter_map(|(to, hops)| {
+                // A command gives one.
+                let hop = hops.first()?;
+                let (link, _) = control.links.get(hop.link.index())?;
+                Some(CommandRoute { to: to.to_string(), via: hop.gateway, link: link.clone() })
+            });
+            own.collect()
+        })
+    }
+
     /// The routes in force, of both families.
     pub fn routes(&self) -> Vec<RouteStatus> {
         self.change(|control| {

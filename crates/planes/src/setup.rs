@@ -20,6 +20,8 @@ pub struct Setup {
     pub links: Vec<LinkSetup>,
     /// Its static routes.
     pub routes: Vec<StaticRoute>,
+    /// Routes that were set by command under the control plane before, whose data plane is adopted.
+    pub routes_by_command: Vec<StaticRoute>,
     /// Its static neighbours.
     pub static_neighbours: Vec<StaticNeighbour>,
     /// Threads that move packets, at most [`WORKERS_MAX`](crate::WORKERS_MAX); each has a slab and a graph of its own.
@@ -101,6 +103,7 @@ impl Setup {
         Self {
             links: Vec::new(),
             routes: Vec::new(),
+            routes_by_command: Vec::new(),
             static_neighbours: Vec::new(),
             workers: 1,
             control_core: None,

@@ -114,6 +114,12 @@ pub(crate) fn start(
     for route in &setup.routes {
         control.add_static(route.clone(), Origin::Configured)?;
     }
+    for route in &setup.routes_by_command {
+        // It fitted beside the routes of before.
+        if let Err(error) = control.add_static(route.clone(), Origin::Command) {
+            process::log_dropped(log, route.to, error);
+        }
+    }
     if let Some(Ok(drivers)) = drivers {
         control.forward_in_drivers(drivers, adopted.is_some());
     }

@@ -168,6 +168,8 @@ pub(super) struct ServerState {
     standing: Vec<HandlerOrder>,
     staged: BTreeMap<StageNumber, Vec<HandlerOrder>>,
     pub(super) applications: Vec<FoundApplication>,
+    /// What the next control plane is given of this one's.
+    memo: String,
 }
 
 /// Staged wirings that are known: the workers know as many.
@@ -176,7 +178,8 @@ const STAGED_MAX: usize = 8;
 impl ServerState {
     pub(super) fn new(setup: DataSetup, links: OpenLinks, standing: Vec<HandlerOrder>) -> Self {
         let staged = BTreeMap::new();
-        Self { setup, links, standing, staged, applications: Vec::new() }
+        let (applications, memo) = (Vec::new(), String::new());
+        Self { setup, links, standing, staged, applications, memo }
     }
 
     /// Whether a handler captures.
@@ -399,6 +402,7 @@ fn watch(shared: &Arc<ServerShared>, stream: &UnixStream, sender: &PeerSender) {
                 let taken = PeerMessage::MapsTaken(exchanged.err().unwrap_or_default());
                 let _gone = sender.tell(&taken, &[]);
             }
+            Ok((PeerMessage::Memo(text), _)) => shared.lock().memo = text,
             Ok((PeerMessage::MapsTaken(_) | PeerMessage::Device(_), _)) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => break,
@@ -476,6 +480,7 @@ fn adopt(shared: &Arc<ServerShared>, stream: &UnixStream) -> io::Result<bool> {
         applications: state.applications.clone(),
         divided: shared.divided,
         all_files: shared.all_files.clone(),
+        memo: state.memo.clone(),
     });
     drop(state);
     handshake::say(stream, &report, Some(&shared.descriptors))?;

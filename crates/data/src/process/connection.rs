@@ -64,6 +64,12 @@ const LOOK_EVERY: u16 = 500;
 /// Maximum time for the rest of a message that has begun.
 const MESSAGE_WITHIN: Duration = Duration::from_secs(5);
 
+/// Maximum octets of a memo for a later control plane.
+pub(super) const MEMO_OCTETS_MAX: usize = 64 << 10;
+
+/// Maximum time until a memo can be passed, in milliseconds.
+const MEMO_WITHIN_MS: u16 = 1_000;
+
 /// Maximum time for drivers to forward by other maps: each loads a program, which the kernel checks
 /// for seconds where processors are busy.
 const MAPS_TAKEN_WITHIN: Duration = Duration::from_mins(1);
@@ -116,6 +122,20 @@ impl Connection {
     pub(super) fn tell_stop(&self) {
         // It may have ended already.
         let _gone = self.tell(&PeerMessage::Stop, &[]);
+    }
+
+    /// Has the process give a later control plane a memo of at most [`MEMO_OCTETS_MAX`] octets.
+    pub(super) fn tell_memo(&self, memo: &str) -> Result<(), DataError> {
+        let now = self.now();
+        // A socket that is ready has three quarters of its buffer free (Linux, `unix_writable`): so a
+        // process that reads nothing keeps nobody waiting in the middle of a message.
+        let mut fds = [PollFd::new(now.stream.as_fd(), PollFlags::POLLOUT)];
+        let ready = poll(&mut fds, PollTimeout::from(MEMO_WITHIN_MS));
+        if !ready.is_ok_and(|ready| ready > 0) {
+            return Err(DataError::Late);
+        }
+        handshake::tell(&now.stream, &PeerMessage::Memo(memo.to_owned()), &[])
+            .map_err(failed("pass what a later control plane is to have"))
     }
 
     /// Has drivers forward by other maps, and waits until they do.
@@ -175,7 +195,7 @@ impl Connection {
                 // Who has waited for too long does not wait any more.
                 let _unwanted = self.maps_taken().take().map(|tell| tell.try_send(refused));
             }
-            PeerMessage::Stop | PeerMessage::Maps(_) => {}
+            PeerMessage::Stop | PeerMessage::Maps(_) | PeerMessage::Memo(_) => {}
         }
     }
 }

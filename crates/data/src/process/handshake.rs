@@ -30,7 +30,7 @@ pub fn process_version() -> String {
 }
 
 /// Changes with the meaning of any message, and with what both planes know of the plans of reports.
-const PROTOCOL: u32 = 7;
+const PROTOCOL: u32 = 8;
 
 /// The order to start a data plane.
 pub(super) struct StartOrder {
@@ -75,6 +75,8 @@ pub(super) enum PeerMessage {
     Maps(Vec<u32>),
     /// The data plane's answer to them: which drivers do not forward by them, and why; empty if all do.
     MapsTaken(String),
+    /// What a later control plane is to be given, from control, in place of what was there.
+    Memo(String),
     /// A device that a link has open: from the data plane to be held, from control to be gone on with.
     Device(DeviceFacts),
 }
@@ -84,6 +86,7 @@ plain_enum!(PeerMessage {
     1 => Maps(shape),
     2 => MapsTaken(refused),
     3 => Device(facts),
+    4 => Memo(text),
 });
 
 impl PeerMessage {
@@ -161,6 +164,8 @@ pub(super) struct AdoptReport {
     pub(super) divided: bool,
     /// As in [`StartedPlane`].
     pub(super) all_files: Option<String>,
+    /// What the control plane before wanted this one to have; empty if nothing.
+    pub(super) memo: String,
 }
 
 plain_struct!(AdoptReport {
@@ -172,6 +177,7 @@ plain_struct!(AdoptReport {
     applications,
     divided,
     all_files,
+    memo,
 });
 
 /// The descriptors that both processes have: the region, and the eventfds of all who sleep.

@@ -83,6 +83,8 @@ struct Known {
     setup: DataSetup,
     restored: Restored,
     staged: BTreeMap<StageNumber, Vec<HandlerOrder>>,
+    /// What it gives a later control plane.
+    memo: String,
 }
 
 /// A poisoned lock is safe here: each change is whole before the next.
@@ -106,7 +108,12 @@ impl ProcessPort {
             server,
             pending: Mutex::new(pending),
             arrived: Condvar::new(),
-            known: Mutex::new(Known { setup, restored, staged: BTreeMap::new() }),
+            known: Mutex::new(Known {
+                setup,
+                restored,
+                staged: BTreeMap::new(),
+                memo: String::new(),
+            }),
             counters,
             // As those of requests: handlers of an earlier control plane name others.
             readers: Arc::new(CaptureReaders::beginning_with(first)),
@@ -130,6 +137,16 @@ impl ProcessPort {
     pub(super) fn to_restore(&self) -> (DataSetup, Restored) {
         let known = self.known();
         (known.setup.clone(), known.restored.clone())
+    }
+
+    /// Sets what a process, also one that comes after this one, gives a later control plane.
+    pub(super) fn set_memo(&self, memo: String) {
+        self.known().memo = memo;
+    }
+
+    /// What it gives a later control plane.
+    pub(super) fn memo(&self) -> String {
+        self.known().memo.clone()
     }
 
     /// What control holds of its links.

@@ -88,7 +88,7 @@ fn hear_passed(stream: &UnixStream, order: &StartOrder) -> io::Result<PassedOn> 
                 passed.maps = Ok(Arc::new(maps.ok_or(io::ErrorKind::InvalidData)?));
             }
             PeerMessage::Device(facts) => passed.held.push(HeldDevice { facts, descriptors }),
-            PeerMessage::Stop | PeerMessage::MapsTaken(_) => {
+            PeerMessage::Stop | PeerMessage::MapsTaken(_) | PeerMessage::Memo(_) => {
                 return Err(io::ErrorKind::InvalidData.into());
             }
         }

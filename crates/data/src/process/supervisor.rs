@@ -4,7 +4,9 @@
 use super::{
     adoption::{self, ConnectedPlane},
     arrived::arrived,
-    connection::{Asked, Connection, Now, STOPPED_WITHIN, await_end, has_ended, launch},
+    connection::{
+        Asked, Connection, MEMO_OCTETS_MAX, Now, STOPPED_WITHIN, await_end, has_ended, launch,
+    },
     handshake::{
         self, AdoptOrder, AdoptReport, OpenLinks, PeerMessage, Restored, Shared, Sleepers,
         StartOrder, StartedPlane,
@@ -199,6 +201,11 @@ impl FoundPlane {
         self.setup().links.iter().map(|link| link.name.clone()).collect()
     }
 
+    /// What the control plane before has kept there ([`DataProcess::keep_memo`]); empty if nothing.
+    pub fn memo(&self) -> &str {
+        &self.report.memo
+    }
+
     /// Maximum routes of each family in its tables.
     pub const fn routes_max(&self) -> u32 {
         self.report.routes_max
@@ -288,13 +295,15 @@ impl DataProcess {
         for mut ring in [tables.answers(), tables.captured(), tables.arrivals()] {
             ring.clear();
         }
-        let AdoptReport { process, setup, links, standing, applications, all_files, .. } = report;
+        let AdoptReport { process, setup, links, standing, applications, all_files, memo, .. } =
+            report;
         let now = Now { stream, process, child: None, links: links.clone() };
         // The handlers there are the last control plane's: the first commit replaces them.
         drop(standing);
         let state = (now, StartedPlane { links, all_files }, applications);
         let started =
             Self::over(host, &setup, (sleepers, shared), state, (command, Box::new(watch)))?;
+        started.process.port.set_memo(memo);
         started.process.port.send(&Incoming::Adopted)?;
         Ok(started)
     }
@@ -397,6 +406,23 @@ impl DataProcess {
     pub fn exchange_maps(&self, maps: &Arc<ForwardingMaps>) -> Result<(), DataError> {
         self.port.set_maps(Ok(Arc::clone(maps)));
         self.connection.exchange_maps(maps)
+    }
+
+    /// Has the process, and each that comes after it, give a later control plane that adopts it this
+    /// memo ([`FoundPlane::memo`]), in place of what was there.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError::Refused`] above 64 KiB: then it is as it was;
+    /// [`DataError::Late`] or [`DataError::System`] if the process that runs does not take it.
+    pub fn keep_memo(&self, memo: &str) -> Result<(), DataError> {
+        if memo.len() > MEMO_OCTETS_MAX {
+            let octets = memo.len();
+            return Err(refused(format!("it has {octets} octets, at most {MEMO_OCTETS_MAX}")));
+        }
+        self.port.set_memo(memo.to_owned());
+        // One that is started in place of one that is gone gets it then.
+        if self.is_running() { self.connection.tell_memo(memo) } else { Ok(()) }
     }
 
     /// The links that the running process has open.
@@ -645,6 +671,8 @@ impl Supervisor {
                     // It tells of those that it has gone on with.
                     self.port.held().clear();
                     self.port.begin();
+                    // One that does not take it has ended, or is told at the next change.
+                    let _untold = self.connection.tell_memo(&self.port.memo());
                     // Who has sockets there opens them anew.
                     self.answer_reader.wake();
                     if self.is_stopping() {

@@ -10,9 +10,12 @@ mod trace;
 pub use recorder::{MessageRecord, MessageRecords};
 pub use trace::{ConversationAnswer, ConversationStepAnswer, MessageTraceRequest, PeerAction};
 
-use crate::{RunError, assembly::GatewayPrograms, difference, links::Links};
-use gatewright_config::{AttachMessages, Config, MessageHandler};
-use gatewright_part::{Change, Part, Staged, Unable};
+use crate::{
+    RunError, assembly::GatewayPrograms, by_command::described, by_command::dropped, difference,
+    links::Links,
+};
+use gatewright_config::{AttachMessages, Config, HandlerSpec, MessageHandler};
+use gatewright_part::{Change, EventSink, Part, Staged, Unable};
 use gatewright_stack::{AttachmentId, Side};
 use recorder::MessageRecorder;
 use serde::Serialize;
@@ -47,6 +50,8 @@ pub(crate) struct AttachedMessages {
     _recorder: Option<Arc<MessageRecorder>>,
     /// Whether it is in the description; else it was attached since.
     described: bool,
+    /// As a command has described it, if one has.
+    pub(crate) spec: Option<HandlerSpec>,
 }
 
 impl fmt::Debug for AttachedMessages {
@@ -98,14 +103,30 @@ impl Messages {
         let (links, programs) = (links.clone(), Arc::clone(programs));
         let this = Self { links, programs, attached: Arc::default() };
         for attach in &config.message_attachments {
-            this.attach_as(attach, true)?;
+            this.attach_as(attach, None)?;
         }
         Ok(this)
     }
 
-    /// Attaches a handler.
-    pub(crate) fn attach(&self, attach: &AttachMessages) -> Result<AttachmentId, RunError> {
-        self.attach_as(attach, false)
+    /// Attaches a handler by command.
+    pub(crate) fn attach(
+        &self,
+        attach: &AttachMessages,
+        spec: &HandlerSpec,
+    ) -> Result<AttachmentId, RunError> {
+        self.attach_as(attach, Some(spec.clone()))
+    }
+
+    /// Goes on with what was set by command under the control plane before: attaches its handlers at
+    /// messages, after those of the description.
+    pub(crate) fn go_on(&self, log: &EventSink) {
+        let kept = self.links.kept_by_command();
+        kept.log(log);
+        for (spec, attach) in &kept.messages {
+            if let Err(error) = self.attach(attach, spec) {
+                log.log(dropped(&described(spec), &error.to_string()));
+            }
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<AttachedMessages>> {
@@ -115,7 +136,7 @@ impl Messages {
     fn attach_as(
         &self,
         attach: &AttachMessages,
-        described: bool,
+        spec: Option<HandlerSpec>,
     ) -> Result<AttachmentId, RunError> {
         let refused = |why: String| RunError::Messages { at: attach.at.value.to_string(), why };
         let programs = &self.programs;
@@ -132,8 +153,15 @@ impl Messages {
             _ => (None, None),
         };
         let counting = Arc::new(programs.attach(id.0, attach, records).map_err(refused)?);
-        let attach = attach.clone();
-        self.lock().push(AttachedMessages { id, attach, counting, _recorder: recorder, described });
+        let (attach, described) = (attach.clone(), spec.is_none());
+        self.lock().push(AttachedMessages {
+            id,
+            attach,
+            counting,
+            _recorder: recorder,
+            described,
+            spec,
+        });
         Ok(id)
     }
 
@@ -187,7 +215,7 @@ impl Part for Messages {
             wanted: new.message_attachments.clone(),
         });
         for attach in come {
-            match self.attach_as(attach, true) {
+            match self.attach_as(attach, None) {
                 Ok(id) => staged.come.push(id),
                 Err(error) => {
                     staged.undo();

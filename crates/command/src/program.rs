@@ -6,7 +6,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use gatewright_config::Config;
 use gatewright_diagnostic::{Code, Diagnostic, Source, Sources};
 use gatewright_gateway::{Assembly, ServedPart, doctor::SystemCheck};
-use std::{fmt, process::ExitCode, sync::Arc};
+use std::{ffi::OsString, fmt, process::ExitCode, sync::Arc};
 
 /// Compiles the gateway programs of the description at a path, whose texts it adds to the sources, and
 /// returns the findings.
@@ -109,6 +109,11 @@ pub fn main<V: Verbs>(program: &'static CommandLine) -> ExitCode {
             lines::settle();
             ExitCode::from(exit.code())
         }
+        Err(error) if error.use_stderr() && asks_for_json(std::env::args_os()) => {
+            Face::of_process(true, program).failure(Exit::Usage, &in_words(&error));
+            lines::settle();
+            ExitCode::from(Exit::Usage.code())
+        }
         Err(error) => {
             // Help and version are asked for and go to standard output; only a broken pipe can
             // keep them from it, and then nobody is there to be told.
@@ -116,6 +121,19 @@ pub fn main<V: Verbs>(program: &'static CommandLine) -> ExitCode {
             ExitCode::from(if error.use_stderr() { Exit::Usage } else { Exit::Success }.code())
         }
     }
+}
+
+/// Whether a command line that is wrong asks for JSON all the same.
+fn asks_for_json(arguments: impl Iterator<Item = OsString>) -> bool {
+    arguments.skip(1).take_while(|it| it != "--").any(|it| it == "--json")
+}
+
+/// What is wrong with a command line, in one line and without its usage.
+fn in_words(error: &clap::Error) -> String {
+    let told = error.render().to_string();
+    let told = told.strip_prefix("error: ").unwrap_or(&told);
+    let told = told.split("\n\nUsage:").next().unwrap_or_default();
+    told.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Prints why a verb failed, and returns its exit code.

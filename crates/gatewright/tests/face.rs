@@ -131,6 +131,26 @@ fn a_wrong_command_line_ends_with_2() {
     assert!(gatewright(&["init", "gatewey"]).err.contains("a similar value exists: 'gateway'"));
 }
 
+/// A program that asks for JSON is answered in it, whatever is wrong.
+#[test]
+fn a_wrong_command_line_with_json_is_told_in_json() {
+    for (arguments, why) in [
+        (&["status", "--nosuch", "--json"][..], "unexpected argument '--nosuch' found"),
+        (&["--json", "chekc"], "unrecognized subcommand 'chekc'"),
+        (&["events", "--since", "x", "--json"], "invalid value 'x' for '--since <NUMBER>'"),
+        (&["olsr", "--json"], "required arguments were not provided"),
+    ] {
+        let said = gatewright(arguments);
+        let told: Value = serde_json::from_str(&said.out).unwrap();
+        assert_eq!((said.code, &told["error"]["exit"]), (2, &2.into()), "{arguments:?}");
+        let message = told["error"]["message"].as_str().unwrap();
+        assert!(message.contains(why) && !message.contains("Usage:"), "{message}");
+        assert_eq!(said.err, "");
+    }
+    // What follows `--` is no option.
+    assert_eq!(gatewright(&["check", "one", "--nosuch", "--", "--json"]).out, "");
+}
+
 #[test]
 fn every_template_that_init_writes_passes_check() {
     let list = gatewright(&["init", "--json"]).json();

@@ -95,7 +95,9 @@ fn verbs_and_answers_are_current() {
     is_current("verbs", "Verbs", intro, &list);
     let intro = "The shape of each verb's answer with `--json`: objects in braces, lists in brackets, names \
                  of members. The description's own schema is `gatewright schema`, the API's \
-                 `/api/v1/openapi.json` of a [web interface](../web.md).";
+                 `/api/v1/openapi.json` of a [web interface](../web.md). An error of any verb, also a \
+                 wrong command line, is `{error: {exit, message}}` with the [exit \
+                 code](verbs.md#exit-codes).";
     is_current("answers", "Answers in JSON", intro, &answers);
 }
 

@@ -327,7 +327,7 @@ fn a_gateway_is_ready_while_its_mesh_runs() {
     node.ip(&["link", "add", "one", "type", "veth", "peer", "name", "two"]).unwrap();
     let socket = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("mesh-ready-web");
     let web = format!("[web]\nlisten = \"unix:{}\"\n", socket.display());
-    let text = format!("[mesh]\nlinks = [\"one\"]\n{web}");
+    let text = format!("[planes]\nmode = \"process\"\n[mesh]\nlinks = [\"one\"]\n{web}");
     let own = Daemon::start("mesh-ready", &node, &text);
     let readiness = || {
         let mut stream = UnixStream::connect(&socket).unwrap();
@@ -349,6 +349,9 @@ fn a_gateway_is_ready_while_its_mesh_runs() {
     assert!(cause["text"].as_str().unwrap().contains("gatewright reload"), "{cause}");
     own.ask(&["reload"]).text();
     assert_eq!(readiness()["causes"], serde_json::json!([]));
+    // Without links it has no data plane, whatever its description says of the planes.
+    let refused = own.ask(&["upgrade", env!("CARGO_BIN_EXE_gatewright")]);
+    assert!(refused.code == Some(1) && refused.err.contains("has no links"), "{}", refused.err);
 }
 
 /// A tunnel whose peer does not run yet, and then runs.

@@ -59,8 +59,12 @@ impl Upgrade {
         let before = self.status()?;
         let planes = before.get("planes").unwrap_or(&Value::Null);
         if word(planes, "mode") != "process" {
-            let text =
-                "the gateway is one process ([planes] mode = \"threads\"): restart it instead";
+            // It has no data plane, whatever its description says of the planes.
+            let text = if list(&before, "links").is_empty() {
+                "the gateway has no links, so it is one process: restart it instead"
+            } else {
+                "the gateway is one process ([planes] mode = \"threads\"): restart it instead"
+            };
             return Err(Failure::new(Exit::Negative, text).into());
         }
         let program = NewProgram::of(self.program.as_deref(), number(planes, "control"))?;

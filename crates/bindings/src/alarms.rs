@@ -35,13 +35,15 @@ pub(crate) enum AlarmName {
     DiskSlow,
     /// Readings wait for the CSE above, close to their limit.
     OutboxFilling,
+    /// The CSE above does not answer.
+    RegistrarUnreachable,
     /// Rows of the database are not served.
     RowsUnreadable,
 }
 
 impl AlarmName {
     /// Every alarm.
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::CertificateEnding,
         Self::ClockLeapt,
         Self::DatabaseMissing,
@@ -49,6 +51,7 @@ impl AlarmName {
         Self::DiskShort,
         Self::DiskSlow,
         Self::OutboxFilling,
+        Self::RegistrarUnreachable,
         Self::RowsUnreadable,
     ];
 
@@ -62,6 +65,7 @@ impl AlarmName {
             Self::DiskShort => "disk-short",
             Self::DiskSlow => "disk-slow",
             Self::OutboxFilling => "outbox-filling",
+            Self::RegistrarUnreachable => "registrar-unreachable",
             Self::RowsUnreadable => "rows-unreadable",
         }
     }
@@ -73,9 +77,11 @@ impl AlarmName {
     /// Time that its cause must have gone.
     const fn clear_after(self) -> Duration {
         match self {
-            Self::ClockLeapt | Self::DiskShort | Self::DiskSlow | Self::OutboxFilling => {
-                CLEAR_AFTER
-            }
+            Self::ClockLeapt
+            | Self::DiskShort
+            | Self::DiskSlow
+            | Self::OutboxFilling
+            | Self::RegistrarUnreachable => CLEAR_AFTER,
             // Their causes do not come and go by the second.
             Self::CertificateEnding
             | Self::DatabaseMissing

@@ -569,6 +569,11 @@ impl Engine {
         self.lock().cse.is_registered_at_registrar()
     }
 
+    /// Whether the last request to its registrar had no answer.
+    pub fn is_registrar_silent(&self) -> bool {
+        self.lock().cse.is_registrar_silent()
+    }
+
     fn step(&self, input: Input) {
         let mut inner = self.lock();
         inner.cse.handle(now(), input);

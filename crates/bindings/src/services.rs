@@ -215,17 +215,18 @@ impl Services {
             brokers.filter_map(|url| Some(Url::parse(url).ok()?.authority())).collect();
         let registrar = registrar.map(|it| format!("{} {}", it.id, it.url));
         drop(config);
+        let engine = cse.engine();
         let alarms = self.alarms.lock().unwrap_or_else(PoisonError::into_inner);
         let (alarm_words, alarm_counters) = (alarms.words(), alarms.counters());
+        let is_unreachable = alarms.is_registrar_unreachable();
+        let is_registered = registrar.is_some().then(|| {
+            let is_registered = engine.is_registered() && !is_unreachable;
+            ("registered", u64::from(is_registered))
+        });
         let alarms = alarms.told();
-        let engine = cse.engine();
         let mut words = vec![("listens_at", cse.urls().join(", "))];
         if let Some(registrar) = registrar {
-            let stands = match engine.refused_by_registrar() {
-                _ if engine.is_registered() => "registered at".to_owned(),
-                Some(refused) => format!("refused with {} by", refused.status.number()),
-                None => "not yet at".to_owned(),
-            };
+            let stands = registration(engine, is_unreachable);
             words.push(("registration", format!("{stands} {registrar}")));
         }
         let failures = engine.sender().map(|sender| sender.failures()).unwrap_or_default();
@@ -248,7 +249,7 @@ impl Services {
         words.extend(revoked.1.map(|names| ("certificate_revoked", names)));
         words.extend(alarm_words);
         let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
-        let gauges = vec![
+        let mut gauges = vec![
             ("disk_reserve_octets", disk_space.reserve),
             ("disk_free_octets", disk_space.free.unwrap_or_default()),
             ("resources", count(engine.resources())),
@@ -259,6 +260,7 @@ impl Services {
             ("rows_unreadable", count(cse.unreadable().len())),
             ("remembered_unreadable", count(cse.remembered_damaged().len())),
         ];
+        gauges.extend(is_registered);
         let histograms = engine.store_histograms().map(|store| {
             vec![
                 ("store_group_batches", store.batches),
@@ -496,6 +498,16 @@ async fn run(
     let wanted = with_keys(devices_config(devices, described), &cse);
     let devices = devices::start_over(wanted, Arc::clone(cse.engine()), own_stack).await?;
     Ok(RunningServices { cse, devices: Some(devices) })
+}
+
+/// How this CSE's registration at its registrar stands.
+fn registration(engine: &crate::engine::Engine, is_unreachable: bool) -> String {
+    match engine.refused_by_registrar() {
+        _ if is_unreachable => "no answer from".to_owned(),
+        _ if engine.is_registered() => "registered at".to_owned(),
+        Some(refused) => format!("refused with {} by", refused.status.number()),
+        None => "not yet at".to_owned(),
+    }
 }
 
 /// A histogram, as reported to operators.

@@ -276,6 +276,55 @@ fn a_reload_takes_bounds_devices_and_the_place_of_the_cse_above() {
     drop((running, above_runs));
 }
 
+/// A CSE above that dies is told: by a warning, an alarm, a metric, the status, and a cause of readiness,
+/// which stays. When it runs again, it is registered at again.
+#[test]
+fn a_cse_above_that_dies_is_told() {
+    let (file, devices, _) = described("health-above");
+    let [above, web] = [free_port(), free_port()];
+    let upper = file.parent().unwrap().join("above.toml");
+    let entity = "[cse]\nbase = \"cse-in\"\nid = \"/id-in\"\ntype = \"infrastructure\"\n\
+                  admin = \"CAdmin\"\nadmit = [\"/gw\"]\n";
+    fs::write(&upper, format!("{entity}http = \"127.0.0.1:{above}\"\n")).unwrap();
+    let more = format!(
+        "[cse.registrar]\nurl = \"http://127.0.0.1:{above}\"\nid = \"/id-in\"\n\
+         base = \"cse-in\"\n[web]\nlisten = \"127.0.0.1:{web}\"\n"
+    );
+    let plain = fs::read_to_string(&file).unwrap();
+    fs::write(&file, format!("{plain}\n{more}")).unwrap();
+    let (above_runs, running) = (Running::start(&upper), Running::start(&file));
+    let is_registered = |wanted| {
+        let told = || String::from_utf8(running.ask(&[]).stdout).unwrap();
+        wait_until_or(|| running.number("cse", "registered") == wanted, told);
+        told()
+    };
+    let readiness = || {
+        let mut stream = TcpStream::connect(("127.0.0.1", web)).unwrap();
+        let request = "GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        serde_json::from_str::<Value>(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap()
+    };
+    assert!(is_registered(1).contains("registered at /id-in"));
+    assert_eq!(readiness()["causes"], serde_json::json!([]));
+    drop(above_runs);
+    simulate(devices, "--kind thermometer --count 1 --rate 5 --seconds 1");
+    assert!(is_registered(0).contains("no answer from /id-in"));
+    let readiness = readiness();
+    assert_eq!(
+        (&readiness["ready"], &readiness["causes"][0]["level"]),
+        (&true.into(), &"warning".into())
+    );
+    let cause = readiness["causes"][0]["text"].as_str().unwrap();
+    assert!(cause.contains("registrar-unreachable"), "{cause}");
+    let events = gatewright(&["events", "--socket", running.socket.to_str().unwrap()]).stdout;
+    let events = String::from_utf8(events).unwrap();
+    assert!(events.contains(" warning registrar-unreachable: "), "{events}");
+    let _again = Running::start(&upper);
+    assert!(is_registered(1).contains("registered at /id-in"));
+}
+
 /// An authority and a certificate of it for 127.0.0.1, written over what was there: `NAME.pem`,
 /// `NAME.key` and `NAME-authority.pem`.
 fn certify(folder: &Path, name: &str) {

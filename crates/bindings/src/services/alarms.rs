@@ -14,12 +14,16 @@ use gatewright_part::{AlarmStatus, LogEvent, LogLevel};
 use gatewright_store::DiskSpace;
 
 const DAY: Duration = Duration::from_hours(24);
+/// How long requests to the CSE above may have no answer: a restart takes as long.
+const SILENT_FOR: Duration = Duration::from_secs(5);
 
 /// The alarms of running services.
 #[derive(Debug)]
 pub(super) struct ServiceAlarms {
     alarms: Alarms,
     container: AlarmContainer,
+    /// Since when requests to the CSE above have no answer, by the monotonic clock.
+    silent_since: Option<Duration>,
 }
 
 impl ServiceAlarms {
@@ -29,7 +33,7 @@ impl ServiceAlarms {
         let policy = running.policy();
         let engine = running.cse.engine();
         let container = AlarmContainer::found(engine, base, policy.as_deref(), &mut alarms).await;
-        Self { alarms, container }
+        Self { alarms, container, silent_since: None }
     }
 
     /// Notes why changes of alarms are not stored.
@@ -44,11 +48,20 @@ impl ServiceAlarms {
         thresholds: CseAlarms,
     ) -> Vec<LogEvent> {
         let elapsed = now().elapsed;
-        let observed = self.observations(running, thresholds);
+        let is_silent = running.cse.engine().is_registrar_silent();
+        self.silent_since = is_silent.then(|| self.silent_since.unwrap_or(elapsed));
+        let mut observed = self.observations(running, thresholds);
+        observed.extend(self.silent_since.map(|since| registrar(elapsed.saturating_sub(since))));
         let changes = self.alarms.observe((elapsed, Timestamp::new(wall())), observed);
         self.container.take(&changes, &self.alarms);
         self.container.pursue(elapsed);
         changes.into_iter().map(event).collect()
+    }
+
+    /// Whether requests to the CSE above have had no answer for so long that its alarm is raised.
+    pub(super) fn is_registrar_unreachable(&self) -> bool {
+        self.silent_since.is_some()
+            && self.alarms.subjects(AlarmName::RegistrarUnreachable).next().is_some()
     }
 
     /// The alarms with the number of subjects for which each is raised.
@@ -68,6 +81,7 @@ impl ServiceAlarms {
             AlarmName::DeviceSilent,
             AlarmName::DiskSlow,
             AlarmName::OutboxFilling,
+            AlarmName::RegistrarUnreachable,
         ];
         let mut words: Vec<_> = own.into_iter().filter_map(|name| self.word(name)).collect();
         words.extend(self.container.obstacle().map(|why| ("alarms", why.to_owned())));
@@ -239,6 +253,14 @@ fn outbox(
     );
     let found = observation((AlarmName::OutboxFilling, LogLevel::Warning), is_raising, detail);
     (is_raising || waiting > share / 2).then_some(found)
+}
+
+/// Raised after some seconds, and kept until there is an answer.
+fn registrar(silent_for: Duration) -> Observation {
+    let detail = "requests to the CSE above have no answer: does it run, and is the network up? \
+                  Readings wait here and are sent when it answers";
+    let is_raising = silent_for >= SILENT_FOR;
+    observation((AlarmName::RegistrarUnreachable, LogLevel::Warning), is_raising, detail.to_owned())
 }
 
 /// Certificates that end within the days of the thresholds.

@@ -109,6 +109,8 @@ pub(super) struct Calls {
     by_payer: HashMap<Arc<str>, usize>,
     /// Requests with a payer.
     others: usize,
+    /// Whether the last request to the registrar that has ended had no answer.
+    registrar_is_silent: bool,
 }
 
 /// An unanswered request.
@@ -118,6 +120,8 @@ struct Open {
     purpose: Purpose,
     /// The entity whose quota it uses, unless it is the CSE's own.
     payer: Option<Arc<str>>,
+    /// Whether it goes to the registrar.
+    is_above: bool,
 }
 
 impl Calls {
@@ -133,7 +137,7 @@ impl Calls {
             *self.by_payer.entry(Arc::clone(payer)).or_default() += 1;
             self.others += 1;
         }
-        self.open.insert(id, Open { deadline, purpose, payer });
+        self.open.insert(id, Open { deadline, purpose, payer, is_above: false });
         self.deadlines.insert((deadline, id));
         id
     }
@@ -143,8 +147,15 @@ impl Calls {
         self.open.contains_key(&id)
     }
 
+    /// Notes whether the registrar has answered, if the request is one to it.
+    fn note_registrar(&mut self, id: CallId, is_answered: bool) {
+        if self.open.get(&id).is_some_and(|open| open.is_above) {
+            self.registrar_is_silent = !is_answered;
+        }
+    }
+
     fn take(&mut self, id: CallId) -> Option<Purpose> {
-        let Open { deadline, purpose, payer } = self.open.remove(&id)?;
+        let Open { deadline, purpose, payer, .. } = self.open.remove(&id)?;
         if let Some(payer) = payer {
             self.others = self.others.saturating_sub(1);
             if let Entry::Occupied(mut entry) = self.by_payer.entry(payer) {
@@ -179,6 +190,10 @@ impl Cse {
             _ => None,
         };
         let (id, deadline) = self.open_call(&request, purpose, payer)?;
+        let is_above = self.config.registrar.as_ref().is_some_and(|it| urls.contains(&it.url));
+        if let Some(open) = self.calls.open.get_mut(&id) {
+            open.is_above = is_above;
+        }
         let deadline = self.clock.elapsed_at(deadline);
         let call = Call { id, urls, serialisation, request, deadline, own, queue };
         self.ledger.say(Output::Call(Box::new(call)));
@@ -232,6 +247,7 @@ impl Cse {
     }
 
     pub(super) fn take_answer(&mut self, id: CallId, answer: Result<Response, Unreachable>) {
+        self.calls.note_registrar(id, answer.is_ok());
         let Some(purpose) = self.calls.take(id) else {
             self.counters.stray_answers += 1;
             return;
@@ -246,6 +262,16 @@ impl Cse {
             Purpose::Consent(seq) => self.consent_answered(seq, answer),
             Purpose::Nothing => {}
         }
+    }
+
+    /// Whether the last request to the registrar that has ended, of whatever purpose, had no answer.
+    pub const fn is_registrar_silent(&self) -> bool {
+        self.calls.registrar_is_silent
+    }
+
+    /// Nothing is known of a registrar at another address.
+    pub(super) const fn forget_silence_above(&mut self) {
+        self.calls.registrar_is_silent = false;
     }
 
     /// Expires unanswered requests.

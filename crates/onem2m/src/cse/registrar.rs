@@ -125,6 +125,7 @@ impl Cse {
             self.readdress(&from, &to);
             self.registration = Registration::new(self.moment);
             self.forget_refusal_above();
+            self.forget_silence_above();
         }
         self.tell_registrar();
         self.pursue_registration();

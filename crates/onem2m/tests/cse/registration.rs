@@ -73,12 +73,15 @@ fn a_registree_tells_that_it_was_refused() {
         assert_eq!((&*last.cse_id, &*last.registrar), ("/id-mn", "/id-in"));
         assert_eq!(last.status, status);
     }
+    assert!(!bench.cse.is_registrar_silent());
     // Who cannot be reached has not answered.
     let call = bench.calls().pop().unwrap();
     bench.away(&call);
+    assert!(bench.cse.is_registrar_silent());
     assert_eq!(bench.cse.take_refused_registrations(), []);
     bench.pass(Duration::from_mins(10));
     let call = bench.calls().pop().unwrap();
     bench.reply(&call, Status::Created);
     assert_eq!(bench.cse.refused_by_registrar(), None);
+    assert!(!bench.cse.is_registrar_silent());
 }

@@ -221,6 +221,8 @@ crate::counters! {
     /// Instances removed because their container was full, or the tree was.
     trimmed,
     /// Registrations of CSEs refused.
+    /// Resources that a discovery did not find because a criterion costs too much on them.
+    filters_cut,
     registrations_refused,
     /// Expired resources removed.
     expired,

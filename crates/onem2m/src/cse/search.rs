@@ -505,6 +505,7 @@ impl Cse {
         };
         let spent = before.saturating_sub(search.steps.left());
         self.searches.slice_left = self.searches.slice_left.saturating_sub(spent);
+        self.counters.filters_cut += search.steps.take_cut();
         outcome
     }
 
@@ -531,7 +532,8 @@ impl Cse {
     /// Takes a resource if it matches and may be seen; returns whether the result has room.
     fn judge(&self, search: &mut Search, slot: Slot, found: &Resource) -> Result<bool, Refusal> {
         let from = Originator::at(&search.from, search.source, &search.by_place);
-        if !self.matches(&search.filter, &from, slot, &mut search.steps)? {
+        let matches = |steps: &mut Steps| self.matches(&search.filter, &from, slot, steps);
+        if !search.steps.judge_one(matches)? {
             return Ok(true);
         }
         search.steps.spend(ALLOWED)?;
@@ -615,7 +617,10 @@ impl Cse {
                 Some(text) => {
                     let from = Originator::at(&search.from, search.source, &search.by_place);
                     let instance = (container, record, text);
-                    self.matches_text(&search.filter, &from, instance, &mut search.steps)?
+                    let matches = |steps: &mut Steps| {
+                        self.matches_text(&search.filter, &from, instance, steps)
+                    };
+                    search.steps.judge_one(matches)?
                 }
                 None if search.is_at_once => {
                     let row = core::iter::once(record.seq);

@@ -4,17 +4,44 @@ use crate::status::{Refusal, Status};
 
 /// The remaining computation budget of a request, in steps of some ten nanoseconds.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Steps(u64);
+pub struct Steps {
+    left: u64,
+    /// Resources on which a condition costs more than it may.
+    cut: u64,
+}
 
 impl Steps {
     /// A budget of a number of steps.
     pub const fn new(steps: u64) -> Self {
-        Self(steps)
+        Self { left: steps, cut: 0 }
     }
 
     /// The number of remaining steps.
     pub const fn left(&self) -> u64 {
-        self.0
+        self.left
+    }
+
+    /// The number of resources that did not match as a condition costs too much on them, since this
+    /// was last asked.
+    pub const fn take_cut(&mut self) -> u64 {
+        core::mem::replace(&mut self.cut, 0)
+    }
+
+    /// Judges one resource of several: where a condition costs more than it may, it does not match. Who
+    /// stores such a resource spoils no search of others.
+    ///
+    /// # Errors
+    ///
+    /// Those of `judge`: 5207 if it costs more than is left.
+    pub fn judge_one(
+        &mut self,
+        judge: impl FnOnce(&mut Self) -> Result<bool, Refusal>,
+    ) -> Result<bool, Refusal> {
+        let before = self.cut;
+        match judge(self) {
+            Err(_) if self.cut > before => Ok(false),
+            judged => judged,
+        }
     }
 
     /// Spends the cost of one condition on one resource.
@@ -24,12 +51,13 @@ impl Steps {
     /// 5207 if the condition costs more than one resource may, or than is left.
     pub fn spend(&mut self, steps: u64) -> Result<(), Refusal> {
         if steps > RESOURCE_MAX {
+            self.cut += 1;
             return Err(Refusal::new(
                 Status::NotAcceptable,
                 "a filter criterion costs more than it may on one resource",
             ));
         }
-        self.0 = self.0.checked_sub(steps).ok_or_else(|| {
+        self.left = self.left.checked_sub(steps).ok_or_else(|| {
             Refusal::new(
                 Status::NotAcceptable,
                 "the filter criteria cost more than one request may: ask for less of the tree",

@@ -250,6 +250,33 @@ fn criteria_cost_what_they_may() {
     assert_eq!(status(&mut bench, &[("lvl", "1"), content[0], content[1]]), 2000);
 }
 
+/// Where a criterion costs too much on one resource, that one is not found, and all others are.
+#[test]
+fn one_costly_content_spoils_no_search() {
+    let mut config = config();
+    // In one slice.
+    config.limits.slice_steps = config.limits.filter_steps;
+    let mut bench = Bench::with(config);
+    bench.register("Ca", "a");
+    container(&mut bench, r#"{"rn":"c"}"#);
+    instance(&mut bench, r#"{"rn":"before","con":{"spo2":97}}"#);
+    let nested = (0..17).fold("0".to_owned(), |inner, _| format!("[{inner},{inner}]"));
+    instance(&mut bench, &format!(r#"{{"rn":"deep","con":{nested}}}"#));
+    instance(&mut bench, r#"{"rn":"after","con":{"spo2":98}}"#);
+    for turn in 1..=2 {
+        let answer = discover(&mut bench, &[("cfs", "1"), ("cfq", "$..spo2")]);
+        assert_eq!(answer.status.number(), 2000);
+        assert_eq!(found(&answer), ["cse-in/a/c/before", "cse-in/a/c/after"]);
+        assert_eq!(bench.cse.counters().filters_cut, turn);
+    }
+    // Alone it is asked for: that its condition is not evaluated is said.
+    let mut request = bench.request(Operation::Retrieve, "Ca", "cse-in/a/c/deep");
+    for (name, value) in [("fu", "2"), ("cfs", "1"), ("cfq", "$..spo2")] {
+        request.set(name, value).unwrap();
+    }
+    assert_eq!(bench.ask(request).status.number(), 5207);
+}
+
 /// Criteria are the same after a query string, JSON and CBOR.
 #[test]
 fn criteria_travel() {

@@ -100,6 +100,11 @@ impl Admission {
         (!is_among_last(stream)).then(|| self.permit(address)).flatten()
     }
 
+    /// Whether only the places of others keep a connection of `address` out.
+    pub fn lacks_only_a_place(&self, address: IpAddr) -> bool {
+        self.connections.available_permits() == 0 && self.peers.has_room_for(address)
+    }
+
     fn permit(&self, address: IpAddr) -> Option<ConnectionPermit> {
         let permit = Arc::clone(&self.connections).try_acquire_owned().ok()?;
         Some(ConnectionPermit { _permit: permit, _guard: Peers::admit(&self.peers, address)? })
@@ -144,6 +149,11 @@ impl Peers {
 
     fn set(&self, most: usize) {
         self.most.store(most, Ordering::Relaxed);
+    }
+
+    fn has_room_for(&self, address: IpAddr) -> bool {
+        let count = self.lock().get(&network(address)).copied().unwrap_or(0);
+        count < self.most.load(Ordering::Relaxed)
     }
 
     fn admit(peers: &Arc<Self>, address: IpAddr) -> Option<ConnectionGuard> {
@@ -191,6 +201,13 @@ mod tests {
         assert!(admission.permit(other).is_some());
         drop(permits);
         assert!(admission.permit(one).is_some());
+        let narrow = Admission::new(1, &peers);
+        let taken = narrow.permit(one).unwrap();
+        assert!(narrow.lacks_only_a_place(other) && narrow.lacks_only_a_place(same));
+        let second = admission.permit(same).unwrap();
+        assert!(narrow.lacks_only_a_place(other) && !narrow.lacks_only_a_place(same));
+        drop((taken, second));
+        assert!(!narrow.lacks_only_a_place(other));
         peers.set(0);
         assert!(admission.permit(other).is_none());
         assert!(peers.lock().is_empty(), "who was turned away is not remembered");

@@ -13,6 +13,8 @@ pub(crate) struct WebCounters {
     pub(crate) requests: AtomicU64,
     /// Connections beyond the limit.
     pub(crate) connections_refused: AtomicU64,
+    /// Connections of callers that were not known, which gave their place to new ones.
+    pub(crate) connections_displaced: AtomicU64,
     /// Requests whose field Host is missing, repeated or not a name of this listener.
     pub(crate) hosts_refused: AtomicU64,
     /// Requests of pages of another origin.
@@ -35,6 +37,7 @@ impl WebCounters {
         [
             ("requests", &self.requests),
             ("connections_refused", &self.connections_refused),
+            ("connections_displaced", &self.connections_displaced),
             ("hosts_refused", &self.hosts_refused),
             ("origins_refused", &self.origins_refused),
             ("paths_unknown", &self.paths_unknown),

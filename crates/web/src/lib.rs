@@ -19,6 +19,7 @@ mod inspection;
 mod openapi;
 mod page;
 mod part;
+mod places;
 mod probes;
 mod query;
 mod reads;

@@ -3,6 +3,7 @@
 use crate::{
     access::{Arrival, ArrivalKind, Certified, certified},
     counters::count,
+    places::{ConnectionPlace, Places},
     site::Site,
 };
 use gatewright_bindings::{
@@ -215,8 +216,9 @@ impl WebListener {
     /// Serves connections until `stop` is set, and then at most [`FINISH_WITHIN`].
     async fn run(self, (site, tls): (Arc<Site>, WebKeys), mut stop: watch::Receiver<bool>) {
         let kind = self.kind();
-        let of_one = if kind == ArrivalKind::Network { OF_ONE_MAX } else { CONNECTIONS_MAX };
+        let of_one = if kind == ArrivalKind::Network { OF_ONE_MAX } else { usize::MAX };
         let admission = Admission::new(CONNECTIONS_MAX, &Arc::new(Peers::new(of_one)));
+        let door = Door { admission, places: Arc::default(), site: Arc::clone(&site) };
         let (served, mut all_ended) = mpsc::channel::<Infallible>(1);
         loop {
             let accepted = tokio::select! {
@@ -228,7 +230,7 @@ impl WebListener {
             let arrival = Arrival { kind, peer: None, is_secure: false, certified: None };
             match accepted {
                 Ok(WebStream::Tcp(stream, peer)) => {
-                    let Some(stream) = admit(stream, peer.ip(), (&admission, &site)) else {
+                    let Some(stream) = door.admit(stream, peer.ip()).await else {
                         continue;
                     };
                     let arrival = Arrival { peer: Some(peer.ip()), ..arrival };
@@ -239,7 +241,7 @@ impl WebListener {
                 }
                 Ok(WebStream::Unix(stream)) => {
                     let owner = IpAddr::V4(Ipv4Addr::LOCALHOST);
-                    if let Some(stream) = admit(stream, owner, (&admission, &site)) {
+                    if let Some(stream) = door.admit(stream, owner).await {
                         spawn(serving.serve(stream, arrival));
                     }
                 }
@@ -262,20 +264,32 @@ impl WebListener {
 }
 
 /// A connection's stream with its place among the others.
-type Admitted<S> = (S, ConnectionPermit);
+type Admitted<S> = (S, (ConnectionPermit, ConnectionPlace));
 
-/// Admits a connection, or refuses it.
-fn admit<S: RefusableStream>(
-    stream: S,
-    peer: IpAddr,
-    (admission, site): (&Admission, &Site),
-) -> Option<Admitted<S>> {
-    let Some(permit) = admission.admit(&stream, peer) else {
-        count(&site.counters.connections_refused);
-        stream.refuse();
-        return None;
-    };
-    Some((stream, permit))
+/// Where connections are admitted.
+struct Door {
+    admission: Admission,
+    places: Arc<Places>,
+    site: Arc<Site>,
+}
+
+impl Door {
+    /// Admits a connection, in the place of one whose caller is not known if all places are taken, or
+    /// refuses it.
+    async fn admit<S: RefusableStream>(&self, stream: S, peer: IpAddr) -> Option<Admitted<S>> {
+        let mut permit = self.admission.admit(&stream, peer);
+        let lacks_place = permit.is_none() && self.admission.lacks_only_a_place(peer);
+        if lacks_place && self.places.make_room().await {
+            count(&self.site.counters.connections_displaced);
+            permit = self.admission.admit(&stream, peer);
+        }
+        let Some(permit) = permit else {
+            count(&self.site.counters.connections_refused);
+            stream.refuse();
+            return None;
+        };
+        Some((stream, (permit, self.places.open())))
+    }
 }
 
 /// What a connection is served with.
@@ -291,10 +305,14 @@ impl Serving {
     async fn meet(
         self,
         acceptor: OpenAcceptor,
-        (stream, permit): Admitted<TcpStream>,
+        (stream, (permit, place)): Admitted<TcpStream>,
         arrival: Arrival,
     ) {
-        let Some((stream, shown)) = acceptor.accept(stream).await else {
+        let accepted = tokio::select! {
+            accepted = acceptor.accept(stream) => accepted,
+            () = place.given_up() => return,
+        };
+        let Some((stream, shown)) = accepted else {
             count(&self.site.counters.handshakes_failed);
             return;
         };
@@ -303,22 +321,29 @@ impl Serving {
             fingerprint: shown.fingerprint,
         });
         let arrival = Arrival { is_secure: true, certified, ..arrival };
-        self.serve((stream, permit), arrival).await;
+        self.serve((stream, (permit, place)), arrival).await;
     }
 
     /// Serves a connection.
-    async fn serve<S>(self, (stream, _permit): Admitted<S>, arrival: Arrival)
+    async fn serve<S>(self, (stream, (_permit, place)): Admitted<S>, arrival: Arrival)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let Self { site, stop, _served } = self;
         let limits = (Patience::default(), Arc::clone(&site.counters.endings));
         let stopped = stop.clone();
+        let place = Arc::new(place);
+        let its = Arc::clone(&place);
         let answer = move |request| {
-            let answer = Arc::clone(&site).answer(request, (arrival, stopped.clone()));
+            its.asks();
+            let its = Arc::clone(&its);
+            let answer = Arc::clone(&site).answer(request, (arrival, its, stopped.clone()));
             async move { Ok::<_, Infallible>(answer.await) }
         };
-        serve_http1(stream, limits, answer, stop).await;
+        tokio::select! {
+            () = serve_http1(stream, limits, answer, stop) => {}
+            () = place.given_up() => {}
+        }
     }
 }
 

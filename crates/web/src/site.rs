@@ -6,6 +6,7 @@ use crate::{
     audit::{AuditedChange, WebAudit},
     counters::{WebCounters, count},
     openapi, page,
+    places::ConnectionPlace,
     probes::Readiness,
     query::Query,
     reads::LoggedReads,
@@ -162,11 +163,11 @@ impl Site {
     pub(crate) async fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
-        (arrival, stop): (Arrival, watch::Receiver<bool>),
+        (arrival, place, stop): (Arrival, Arc<ConnectionPlace>, watch::Receiver<bool>),
     ) -> WebAnswer {
         count(&self.counters.requests);
         let (head, body) = request.into_parts();
-        let answered = self.dispatch(&head, body, (arrival, stop)).await;
+        let answered = self.dispatch(&head, body, (arrival, &place, stop)).await;
         secured(answered.unwrap_or_else(WebAnswer::from))
     }
 
@@ -174,7 +175,7 @@ impl Site {
         self: &Arc<Self>,
         head: &Parts,
         body: Incoming,
-        (arrival, stop): (Arrival, watch::Receiver<bool>),
+        (arrival, place, stop): (Arrival, &ConnectionPlace, watch::Receiver<bool>),
     ) -> Result<WebAnswer, WebRefusal> {
         let headers = &head.headers;
         let (method, path) = (head.method.as_str(), head.uri.path());
@@ -195,6 +196,9 @@ impl Site {
             return self.begin_session(&arrival, headers, body).await;
         }
         let caller = self.authenticator.caller(&arrival, headers)?;
+        if caller.shown != ShownBy::Nothing {
+            place.is_known();
+        }
         self.admit(&caller, route)?;
         if route.is_change() {
             access::check_change(&caller, headers, &self.counters)?;

@@ -17,6 +17,7 @@ pub use balance::{FlowBalance, FlowBalanceCounts, FlowRelay, FlowRelayCounts, Ud
 use crate::plain::{ApplicationSetup, Plain};
 pub(crate) use admission::{ClientAdmission, ClientFlow};
 pub(crate) use balance::{balance_item, balance_items};
+use gatewright_delay::client_network as network;
 use gatewright_stack::{
     ApplicationSockets, Counter, CutShort, Datagram, Form, Merger, Origin, RunningApplication,
     SocketApplication, SocketIndex, Sockets, split,
@@ -58,7 +59,8 @@ pub struct UdpGatewaySetup {
     /// Their treatment on the way.
     pub series: Series,
     /// Maximum clients whose answers are carried back, at most [`UDP_CLIENTS_MAX`]; each has a
-    /// socket towards the server.
+    /// socket towards the server. With one server, the last quarter is for clients of addresses that
+    /// have less than a quarter.
     pub clients_max: u16,
 }
 
@@ -72,6 +74,16 @@ const CLIENT_FOR: Duration = Duration::from_mins(2);
 /// The same for a client that has never sent again after an answer: its address may be forged. It
 /// is long enough for a slow server's answer, which must not go to the next client in that place.
 const UNCONFIRMED_FOR: Duration = Duration::from_secs(5);
+
+/// The last quarter of the table is for clients of addresses that have less than a quarter of it: one
+/// host with many ports locks nobody out.
+const SHARES: usize = 4;
+
+/// A table smaller than this is not divided.
+const DIVIDED_MIN: usize = 8;
+
+/// How often is looked whether the last quarter is still needed.
+const SPARE_EVERY: Duration = Duration::from_secs(1);
 
 /// Maximum merged octets while there is no route to the server: the size that IPv4 allows
 /// everywhere (RFC 791 §3.1: 576), without its headers.
@@ -259,6 +271,10 @@ struct Relay {
     merging: Vec<usize>,
     /// No client gives up its place before this time.
     full_until: Duration,
+    /// Clients of each address, or of each IPv6 network of 64 bits.
+    shares: HashMap<IpAddr, usize>,
+    /// Before this time the places that are free are for addresses with few clients.
+    scarce_until: Duration,
 }
 
 impl SocketApplication for Relay {
@@ -314,6 +330,8 @@ impl Relay {
             last: None,
             merging: Vec::new(),
             full_until: Duration::ZERO,
+            shares: HashMap::new(),
+            scarce_until: Duration::ZERO,
         }
     }
 
@@ -473,9 +491,17 @@ impl Relay {
     }
 
     /// The table entry for a new client: a free one, or that of the client that expired first.
-    fn free_place(&mut self, now: Duration) -> Option<usize> {
-        let place = self.clients.len();
-        if place < usize::from(self.setup.clients_max) {
+    fn free_place(&mut self, from: IpAddr, now: Duration) -> Option<usize> {
+        let (place, clients_max) = (self.clients.len(), usize::from(self.setup.clients_max));
+        let reserved = self.reserved();
+        if place + reserved < clients_max {
+            return Some(place);
+        }
+        let has_share = self.shares.get(&network(from)).copied().unwrap_or_default() >= reserved;
+        if reserved > 0 && has_share && !self.has_spare(clients_max - reserved, now) {
+            return None;
+        }
+        if place < clients_max {
             return Some(place);
         }
         if now < self.full_until {
@@ -489,6 +515,26 @@ impl Relay {
         (now >= self.full_until).then_some(place)
     }
 
+    /// Places that are kept for addresses with fewer clients than that. With relays, `flows_per_client`
+    /// bounds what one client has.
+    fn reserved(&self) -> usize {
+        let clients_max = usize::from(self.setup.clients_max);
+        let is_divided = self.admission.is_none() && clients_max >= DIVIDED_MIN;
+        if is_divided { clients_max / SHARES } else { 0 }
+    }
+
+    /// Whether fewer clients than `most` are there that have not expired.
+    fn has_spare(&mut self, most: usize, now: Duration) -> bool {
+        if now < self.scarce_until {
+            return false;
+        }
+        let live = self.clients.iter().filter(|client| client.until() > now).count();
+        if live >= most {
+            self.scarce_until = now.saturating_add(SPARE_EVERY);
+        }
+        live < most
+    }
+
     /// Allocates an entry for a new client, and admits it if relays share the clients.
     fn settle(
         &mut self,
@@ -497,7 +543,7 @@ impl Relay {
         tally: &mut Tally,
     ) -> Option<usize> {
         let (address, asked, seen) = (datagram.from(), datagram.to(), sockets.now());
-        let Some(place) = self.free_place(seen) else {
+        let Some(place) = self.free_place(address.ip(), seen) else {
             tally.too_many_clients += 1;
             return None;
         };
@@ -526,12 +572,24 @@ impl Relay {
             Some(old) => {
                 // Its flow has ended with its silence.
                 self.places.remove(&old.address);
+                let its = network(old.address.ip());
                 *old = client;
+                self.leave_share(its);
                 tally.clients_replaced += 1;
             }
         }
         self.places.insert(address, place);
+        *self.shares.entry(network(address.ip())).or_default() += 1;
         Some(place)
+    }
+
+    fn leave_share(&mut self, network: IpAddr) {
+        if let Some(clients) = self.shares.get_mut(&network) {
+            *clients = clients.saturating_sub(1);
+            if *clients == 0 {
+                self.shares.remove(&network);
+            }
+        }
     }
 }
 

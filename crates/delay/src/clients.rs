@@ -29,20 +29,20 @@ impl ClientFlows {
     /// [`FlowRefusal::Client`] if it has as many as one may have.
     pub fn check(&self, client: IpAddr) -> Result<(), FlowRefusal> {
         let Some(limit) = self.flows_max else { return Ok(()) };
-        let has = self.flows.get(&network(client)).copied().unwrap_or_default();
+        let has = self.flows.get(&client_network(client)).copied().unwrap_or_default();
         if has >= limit { Err(FlowRefusal::Client { limit }) } else { Ok(()) }
     }
 
     /// Records a flow that was admitted.
     pub fn add(&mut self, client: IpAddr) {
         if self.flows_max.is_some() {
-            *self.flows.entry(network(client)).or_default() += 1;
+            *self.flows.entry(client_network(client)).or_default() += 1;
         }
     }
 
     /// Records the end of a flow.
     pub fn remove(&mut self, client: IpAddr) {
-        let client = network(client);
+        let client = client_network(client);
         if let Some(flows) = self.flows.get_mut(&client) {
             *flows = flows.saturating_sub(1);
             if *flows == 0 {
@@ -52,8 +52,8 @@ impl ClientFlows {
     }
 }
 
-/// What counts as one client.
-fn network(client: IpAddr) -> IpAddr {
+/// What counts as one client: an IPv4 address, or an IPv6 network of 64 bits.
+pub fn client_network(client: IpAddr) -> IpAddr {
     /// The first 64 bits.
     const PREFIX: u128 = !0 << 64;
     match client.to_canonical() {

@@ -23,7 +23,7 @@ mod queue;
 mod reachability;
 
 pub use admission::{FlowAdmission, FlowId, FlowRefusal, PathPolicy, PlacedFlow, relay_paths};
-pub use clients::ClientFlows;
+pub use clients::{ClientFlows, client_network};
 pub use factor::{FACTOR_MAX, FACTOR_SAMPLES_MIN, FactorChange, ServiceFactor};
 pub use linear::{LinearFit, least_squares};
 pub use live::{DelayReading, LiveModel, ServerCount};

@@ -22,7 +22,7 @@ pub(crate) struct UdpGateways {
     running: Arc<Mutex<Vec<RunningGateway>>>,
     /// The links whose sockets they use.
     links: Links,
-    /// Whether one had a balance at the start: the gateway watches refusals then.
+    /// Whether there was one at the start: the gateway watches refusals then.
     watches: bool,
 }
 
@@ -37,7 +37,7 @@ struct RunningGateway {
 impl UdpGateways {
     /// Starts the UDP gateways of `config`.
     pub(crate) fn start(links: &Links, config: &Config) -> Result<Self, RunError> {
-        let watches = config.udp_gateways.iter().any(|relay| balance_of(config, relay).is_some());
+        let watches = !config.udp_gateways.is_empty();
         let this = Self { running: Arc::default(), links: links.clone(), watches };
         config.udp_gateways.iter().try_for_each(|relay| this.begin(relay, config))?;
         Ok(this)
@@ -128,11 +128,14 @@ impl Part for UdpGateways {
         if self.watches { &WATCHED } else { &[] }
     }
 
-    /// The refusals of all balances, and how often their relays were left out; nothing without one.
+    /// The clients refused for want of room; the refusals of all balances, and how often their relays
+    /// were left out.
     fn tell(&self) -> PartStatus {
         let running = self.lock();
         let counts = running.iter().filter_map(|one| one.gateway.balance_counts());
-        let counters = watched_counters(counts.map(|counts| counts.watched()));
+        let mut counters = watched_counters(counts.map(|counts| counts.watched()));
+        let refused = running.iter().map(|one| one.gateway.counts().too_many_clients).sum();
+        counters.push(("clients_refused", refused));
         PartStatus { counters, ..PartStatus::default() }
     }
 
@@ -159,8 +162,16 @@ impl Staged for StagedUdp {
     }
 }
 
-/// Changes of balances that are events.
-static WATCHED: [Watched; 5] = [
+/// Changes that are events.
+static WATCHED: [Watched; 6] = [
+    Watched {
+        name: "clients_refused",
+        when: When::Grows,
+        level: LogLevel::Warning,
+        kind: "clients-refused",
+        text: "UDP gateways have no room for further clients; a larger `clients_max` makes room, and \
+               many clients of one address leave the last quarter to others",
+    },
     Watched {
         name: "flows_refused",
         when: When::Grows,

@@ -224,13 +224,16 @@ fn udp_gateways_go_on_without_control() {
     let told = world.ask(&["status", "--json"]).json();
     let relay = &told["udp_gateways"][0];
     assert_eq!([&relay["received"], &relay["sent"], &relay["returned"]], [3, 3, 3], "{relay}");
-    // Another server is another gateway.
-    world.describe(&RELAY.replace("7000", "7001"));
+    // Another server is another gateway, and this one has one client.
+    world.describe(&(RELAY.replace("7000", "7001") + "clients_max = 1\n"));
     let other = socket(&world.south, "10.10.2.2:7001");
     world.ask(&["reload", world.folder.join("gateway.toml").to_str().unwrap()]).text();
     // `reload` has answered: it relays to the new server, and no longer to the old one.
     client.send_to(b"new", (NEAR, 5000)).unwrap();
     assert_eq!(other.recv_from(&mut [0; 64]).unwrap().0, 3, "{}", world.said());
+    socket(&world.north, "10.10.1.2:0").send_to(b"refused", (NEAR, 5000)).unwrap();
+    let is_event = || world.ask(&["events", "--json"]).out.contains("clients-refused");
+    assert!(wait_until(WITHIN, is_event), "{}", world.said());
     server.set_nonblocking(true).unwrap();
     assert!(server.recv_from(&mut [0; 64]).is_err(), "the old server hears no more");
     other.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
@@ -287,8 +290,7 @@ fn clients_keep_their_relays_without_control() {
         assert_eq!(told["udp_gateways"][0]["lost"], 1, "{told}");
     };
     is_told(&told());
-    let is_event = || world.ask(&["events", "--json"]).out.contains("\"flow-refused\"");
-    assert!(wait_until(WITHIN, is_event), "{}", world.said());
+    assert!(wait_until(WITHIN, || world.ask(&["events", "--json"]).out.contains("flow-refused")));
     first.kill();
     relayed(&clients[1], b"alone");
     let second = world.start();
@@ -385,8 +387,7 @@ fn flows_keep_their_next_hops() {
     let flows = |at: usize| balance["relays"][at]["flows"].clone();
     assert_eq!((flows(0), flows(1)), (5.into(), 5.into()), "{balance}");
     assert_eq!((&balance["name"], &balance["admitted"]), (&"hops".into(), &10.into()));
-    let is_event = || world.ask(&["events", "--json"]).out.contains("\"flow-refused\"");
-    assert!(wait_until(WITHIN, is_event), "{}", world.said());
+    assert!(wait_until(WITHIN, || world.ask(&["events", "--json"]).out.contains("flow-refused")));
     assert!(world.passes(SOUTH), "other routes are as they were");
     first.kill();
     assert_eq!(heard(), ports, "the data plane goes on alone");
@@ -422,8 +423,7 @@ fn flows_leave_a_next_hop() {
     let relays = world.ask(&["status", "--json"]).json()["balances"][0]["relays"].clone();
     assert_eq!(relays[0]["reachability"], json!({"left_out": false, "unreachable": 0}));
     assert!(relays[1]["reachability"]["unreachable"].as_u64().unwrap() >= 1, "{relays}");
-    let is_event = || world.ask(&["events", "--json"]).out.contains("\"relay-left-out\"");
-    assert!(wait_until(WITHIN, is_event), "{}", world.said());
+    assert!(wait_until(WITHIN, || world.ask(&["events", "--json"]).out.contains("relay-left-out")));
     world.end(&gateway);
 }
 

@@ -19,6 +19,8 @@ const OWN: [(LinkIndex, MacAddress, Ipv4Addr); 2] = [
 ];
 const PEER: MacAddress = MacAddress([2, 0, 0, 0, 0, 0xb]);
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+const OTHER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 3);
+const NEWCOMER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 4);
 const SERVER: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 1, 2), 7000);
 /// Clients unless a test says otherwise.
 const CLIENTS_MAX: u16 = 256;
@@ -56,7 +58,9 @@ impl World {
         let links = OWN.map(|(link, ..)| SuiteLink::Ethernet(link));
         let Suite { plan, layers, sockets, neighbours, .. } = assemble(&links, Arc::new(Asleep), 1);
         for (cache, ip) in neighbours.iter().zip([CLIENT, SERVER.0]) {
-            cache.v4.borrow_mut().set_permanent(ip.into(), LinkAddress::ethernet(PEER.0));
+            for ip in [ip, OTHER, NEWCOMER] {
+                cache.v4.borrow_mut().set_permanent(ip.into(), LinkAddress::ethernet(PEER.0));
+            }
         }
         let mut host = Host::new(100).unwrap();
         for (link, mac, ip) in OWN {
@@ -263,33 +267,72 @@ fn split_takes_apart_what_merge_joined() {
 #[test]
 fn a_client_too_many_waits_for_a_silent_one() {
     let mut world = World::new(Series::Plain);
-    let clients: Vec<_> = (1..=CLIENTS_MAX).map(|port| (port, b"x".to_vec())).collect();
-    let sent = world.clients_send(&clients);
-    assert_eq!(sent.len(), clients.len());
+    let ports = |count: u16| -> Vec<_> { (1..=count).map(|port| (port, b"x".to_vec())).collect() };
+    let (clients, others) = (ports(CLIENTS_MAX / 4 * 3), ports(CLIENTS_MAX / 4));
+    let all_send = |world: &mut World, clients: &[(u16, Vec<u8>)]| {
+        let mut sent = world.clients_send(clients);
+        sent.extend(world.receive(LAN, OTHER, PORT, &others));
+        sent
+    };
+    let sent = all_send(&mut world, &clients);
+    assert_eq!(sent.len(), usize::from(CLIENTS_MAX));
     for (_, port, ..) in sent {
         world.receive(WAN, SERVER.0, port, &[(SERVER.1, b"y".to_vec())]);
     }
-    world.clients_send(&clients);
+    all_send(&mut world, &clients);
     world.now += UNCONFIRMED_FOR;
     let newcomer = [(2000, b"new".to_vec())];
-    assert_eq!(world.clients_send(&newcomer), []);
+    assert_eq!(world.receive(LAN, NEWCOMER, PORT, &newcomer), []);
     assert_eq!(world.gateway.counts().too_many_clients, 1);
     // All but one speak again; after two minutes that one's place is the newcomer's.
     world.now += CLIENT_FOR;
-    let (silent, others) = clients.split_last().unwrap();
-    world.clients_send(others);
-    let [(WAN, port, SERVER, _)] = world.clients_send(&newcomer)[..] else { panic!("not sent") };
+    let (silent, rest) = clients.split_last().unwrap();
+    all_send(&mut world, rest);
+    let sent = world.receive(LAN, NEWCOMER, PORT, &newcomer);
+    let [(WAN, port, SERVER, _)] = sent[..] else { panic!("not sent") };
     let answer = (SERVER.1, b"y".to_vec());
     let back = world.receive(WAN, SERVER.0, port, &[answer]);
-    assert_eq!(back, [(LAN, PORT, (CLIENT, 2000), b"y".to_vec())]);
+    assert_eq!(back, [(LAN, PORT, (NEWCOMER, 2000), b"y".to_vec())]);
     assert_eq!(world.clients_send(std::slice::from_ref(silent)), []);
+}
+
+/// One host with many ports has three quarters of the table at most, and what it has it keeps only by
+/// speaking; the last quarter is for others.
+#[test]
+fn one_address_leaves_the_last_quarter_to_others() {
+    let mut world = World::new(Series::Plain);
+    let ports = |from: u16| -> Vec<_> { (from..from + 300).map(|port| (port, vec![1])).collect() };
+    let confirm = |world: &mut World, ports: &[(u16, Vec<u8>)]| {
+        for (_, port, ..) in world.clients_send(ports) {
+            world.receive(WAN, SERVER.0, port, &[(SERVER.1, b"y".to_vec())]);
+        }
+        world.clients_send(ports).len()
+    };
+    assert_eq!(confirm(&mut world, &ports(1_000)), 192);
+    assert_eq!(world.gateway.counts().too_many_clients, 2 * (300 - 192));
+    // Others get in, also while it asks for more.
+    for port in 1..=64 {
+        assert_eq!(world.receive(LAN, OTHER, PORT, &[(port, vec![2])]).len(), 1, "{port}");
+        assert_eq!(world.clients_send(&[(5_000 + port, vec![1])]), []);
+    }
+    // The table is full. Those of the other are silent after a moment, and their places are a third's.
+    world.now += UNCONFIRMED_FOR;
+    assert_eq!(world.clients_send(&ports(1_000)).len(), 192);
+    for port in 1..=64 {
+        assert_eq!(world.receive(LAN, NEWCOMER, PORT, &[(port, vec![3])]).len(), 1, "{port}");
+    }
+    // When all are silent, the host has as many places as at first.
+    world.now += CLIENT_FOR;
+    assert_eq!(confirm(&mut world, &ports(2_000)), 192);
+    assert_eq!(world.receive(LAN, OTHER, PORT, &[(1, vec![2])]).len(), 1);
 }
 
 /// Whoever forges addresses takes no place for longer than a moment, and none of those who hear
 /// their answers.
 #[test]
 fn forged_addresses_lock_nobody_out() {
-    let mut world = World::with(Series::Plain, 8);
+    // Too small a table to be divided.
+    let mut world = World::with(Series::Plain, 7);
     let honest = [(1, b"x".to_vec())];
     let sent = world.clients_send(&honest);
     world.receive(WAN, SERVER.0, sent[0].1, &[(SERVER.1, b"y".to_vec())]);

@@ -1,6 +1,6 @@
 //! Engine: one CSE state machine, its store, and the callers that wait for answers.
 
-use crate::observing::{Latest, Observing};
+use crate::observing::{Latest, Observed, Observing};
 use crate::outgoing::Sender;
 use crate::queue_set::QueueSet;
 use crate::quota::Quotas;
@@ -96,6 +96,14 @@ pub(crate) enum Task {
 struct ObservationGuard {
     engine: Weak<Engine>,
     token: Token,
+}
+
+impl Observed for ObservationGuard {
+    fn wants_next(&self) {
+        if let Some(engine) = self.engine.upgrade() {
+            engine.step(Input::ObserveNext(self.token));
+        }
+    }
 }
 
 impl Drop for ObservationGuard {

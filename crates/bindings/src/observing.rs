@@ -1,6 +1,6 @@
 //! A retrieval that is answered after each change.
 
-use core::any::Any;
+use core::fmt;
 use gatewright_onem2m::Response;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
@@ -8,23 +8,33 @@ use tokio::sync::watch;
 /// The latest answer, until it is taken.
 pub(crate) type Latest = Arc<Mutex<Option<Response>>>;
 
-/// A retrieval that is answered after each change. Only the latest answer is kept; slow readers
-/// miss intermediate ones.
+/// The side of the one who answers; dropping it ends the observation.
+pub(crate) trait Observed: fmt::Debug + Send + Sync {
+    /// The last answer has reached its reader, who wants the next one.
+    fn wants_next(&self);
+}
+
+/// A retrieval that is answered after each change. The next answer is looked up when the reader asks
+/// for it, so a slow one costs nothing and misses intermediate answers.
 #[derive(Debug)]
 pub(crate) struct Observing {
-    /// Ends the observation with this value.
-    _guard: Box<dyn Any + Send + Sync>,
+    observed: Box<dyn Observed>,
     answers: watch::Receiver<Latest>,
+    /// Whether an answer was taken.
+    is_begun: bool,
 }
 
 impl Observing {
-    /// An observation with these answers, which dropping `guard` ends.
-    pub(crate) fn new(answers: watch::Receiver<Latest>, guard: impl Any + Send + Sync) -> Self {
-        Self { _guard: Box::new(guard), answers }
+    /// An observation with these answers.
+    pub(crate) fn new(answers: watch::Receiver<Latest>, observed: impl Observed + 'static) -> Self {
+        Self { observed: Box::new(observed), answers, is_begun: false }
     }
 
     /// The next answer; `None` after the last one.
     pub(crate) async fn next(&mut self) -> Option<Response> {
+        if core::mem::replace(&mut self.is_begun, true) {
+            self.observed.wants_next();
+        }
         self.answers.changed().await.ok()?;
         let latest = Arc::clone(&self.answers.borrow_and_update());
         // A poisoned lock is safe here: there is an answer or none.

@@ -13,10 +13,11 @@
 mod shared;
 
 use gatewright_bindings::client::Client;
+use gatewright_onem2m::coap::primitive::option;
 use gatewright_onem2m::coap::{CoapMessage, Endpoint, Input, Limits, Output, RequestId};
 use gatewright_onem2m::{ResourceType, Serialisation, Status};
 use gatewright_testbed::{free_port, python_program};
-use gatewright_wire::coap::{Code, OptionNumber};
+use gatewright_wire::coap::{Builder, Code, Message, MessageType, OptionNumber};
 use libtest_mimic::{Arguments, Trial};
 use shared::{Binding, block_on, chain, long};
 use std::io::{BufRead, BufReader, Read};
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         trial("libcoaps_client_at_our_endpoint", libcoap_client, peer(CLIENT)),
         trial("our_endpoint_at_libcoaps_server", libcoap_server, peer(SERVER)),
         trial("aiocoap_observes_the_latest_reading", aiocoap_observes, peer_of_python),
+        trial("an_observer_that_acknowledges_nothing_is_told_once", silent_observer, true),
         trial("requests_between_two_of_ours_go_both_ways", || block_on(chain(Binding::Coap)), true),
     ];
     libtest_mimic::run(&arguments, trials).exit_code()
@@ -120,6 +122,85 @@ fn aiocoap_observes() {
     let counters = running.counters();
     let count = |name: &str| counters.iter().find(|(known, _)| *known == name).unwrap().1;
     assert!(count("coap_notifications") >= 4 && count("observed") >= 4);
+    runtime.block_on(running.stop());
+}
+
+/// An observer that is only sockets: it acknowledges what it is told to.
+struct BareObserver(UdpSocket);
+
+impl BareObserver {
+    /// Registers at `cse-in/c`, with its number as token.
+    fn register(server: SocketAddr, number: u16) -> Self {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.connect(server).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(1_500))).unwrap();
+        let (mut octets, token) = ([0; 256], number.to_be_bytes());
+        let mut builder =
+            Builder::new(&mut octets, MessageType::CONFIRMABLE, Code::GET, number, &token).unwrap();
+        let asked = format!("o{number}");
+        let options: [(OptionNumber, &[u8]); 6] = [
+            (OptionNumber::OBSERVE, b""),
+            (OptionNumber::URI_PATH, b"cse-in"),
+            (OptionNumber::URI_PATH, b"c"),
+            (option::RVI, b"4"),
+            (option::FR, b"CAdmin"),
+            (option::RQI, asked.as_bytes()),
+        ];
+        for (number, value) in options {
+            builder.option(number, value).unwrap();
+        }
+        socket.send(builder.payload(&[]).unwrap()).unwrap();
+        let observer = Self(socket);
+        let (_, answer, _) = observer.heard().expect("an answer");
+        assert_eq!(answer, MessageType::ACKNOWLEDGEMENT);
+        observer
+    }
+
+    /// The next message within 1.5 s, before anything is sent again: its number, type and content.
+    fn heard(&self) -> Option<(u16, MessageType, String)> {
+        let mut buffer = [0; 2_048];
+        let length = self.0.recv(&mut buffer).ok()?;
+        let message = Message::parse(&buffer[..length]).unwrap();
+        assert!(message.uint(OptionNumber::OBSERVE).is_some(), "{message:?}");
+        let text = String::from_utf8(message.payload().to_vec()).unwrap();
+        Some((message.message_id(), message.message_type(), text))
+    }
+
+    fn acknowledge(&self, id: u16) {
+        let [high, low] = id.to_be_bytes();
+        self.0.send(&[0x60, 0, high, low]).unwrap();
+    }
+}
+
+/// Whatever is written, it is looked up and sent once; when it has acknowledged that, it is told the
+/// newest.
+fn silent_observer() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let running = runtime.block_on(Binding::Coap.infrastructure());
+    let client = Binding::Coap.admin_of(&running, "o");
+    let create = |kind, to: &str, content: &str| {
+        let made = runtime.block_on(client.create(to, kind, content)).unwrap();
+        assert_eq!(made.status, Status::Created, "{made:?}");
+    };
+    create(ResourceType::Container, "cse-in", r#"{"m2m:cnt":{"rn":"c"}}"#);
+    let url = Binding::Coap.url(&running);
+    let observer = BareObserver::register(url.trim_start_matches("coap://").parse().unwrap(), 7);
+    for _ in 0..5 {
+        create(ResourceType::ContentInstance, "cse-in/c", r#"{"m2m:cin":{"con":"1"}}"#);
+    }
+    let (id, kind, first) = observer.heard().expect("a notification");
+    assert_eq!(kind, MessageType::CONFIRMABLE);
+    assert!(!first.contains(r#""cni":5"#), "{first}");
+    assert_eq!(observer.heard(), None);
+    let count = |name: &str| running.counters().iter().find(|(it, _)| *it == name).unwrap().1;
+    // What was written before the first answer was sent may have been looked up for that.
+    let observed = count("observed");
+    assert!((1..=2).contains(&observed), "{observed}");
+    assert_eq!(count("coap_notifications"), 1);
+    observer.acknowledge(id);
+    let (_, _, newest) = observer.heard().expect("another one");
+    assert!(newest.contains(r#""cni":5"#), "{newest}");
+    assert_eq!(count("observed"), observed + 1);
     runtime.block_on(running.stop());
 }
 
@@ -308,6 +389,7 @@ fn observe(server: &mut Plain, url: &str) {
                     server.give(Input::Respond { id, message: state(told) });
                 }
                 Output::Unobserved(_) => gone = true,
+                Output::Acknowledged(_) => {}
                 other => panic!("{other:?}"),
             }
         }

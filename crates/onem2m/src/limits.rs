@@ -92,6 +92,8 @@ pub struct Limits {
     pub polled: usize,
     /// Retrievals that are answered again when something changes.
     pub observers: usize,
+    /// Those of one resource.
+    pub observers_per_resource: usize,
     /// Changes of one resource that wait behind an update which waits for consent.
     pub blocked: usize,
     /// Requests that wait inside the CSE: for their time, for consent, or behind one that does.
@@ -140,6 +142,7 @@ impl Default for Limits {
             instance_octets: 256 * 1024 * 1024,
             polled: 256,
             observers: 4_096,
+            observers_per_resource: 512,
             blocked: 64,
             deferred: 4_096,
             deferred_octets: 64 * 1024 * 1024,
@@ -218,11 +221,11 @@ crate::counters! {
     answers_of_one_full,
     /// Results left out because a discovery found more than it may return.
     results_cut,
+    /// Resources that a discovery did not find because a criterion costs too much on them.
+    filters_cut,
     /// Instances removed because their container was full, or the tree was.
     trimmed,
     /// Registrations of CSEs refused.
-    /// Resources that a discovery did not find because a criterion costs too much on them.
-    filters_cut,
     registrations_refused,
     /// Expired resources removed.
     expired,

@@ -11,11 +11,11 @@ use crate::tasks::spawn;
 use core::hash::{BuildHasher, Hasher};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use core::time::Duration;
+use gatewright_onem2m::Serialisation;
 use gatewright_onem2m::coap::primitive::{option, read_request, request_id, write_response};
 use gatewright_onem2m::coap::{
     AskId, CoapMessage, Counters, Endpoint, Failure, Input, Limits, Output, RequestId,
 };
-use gatewright_onem2m::{Reservation, Serialisation};
 use gatewright_wire::coap::OptionNumber;
 use std::collections::HashMap;
 use std::hash::RandomState;
@@ -54,7 +54,15 @@ struct Inner {
     waiting: HashMap<RequestId, oneshot::Sender<Result<CoapMessage, Failure>>>,
     requested: u64,
     /// Tasks that notify observers.
-    telling: HashMap<AskId, AbortHandle>,
+    telling: HashMap<AskId, Telling>,
+}
+
+/// A task that notifies an observer.
+#[derive(Debug)]
+struct Telling {
+    task: AbortHandle,
+    /// The observer has acknowledged the last notification.
+    acknowledged: Arc<Notify>,
 }
 
 /// Requests from one step of the endpoint.
@@ -112,8 +120,7 @@ impl CoapSocket {
                 let socket = Arc::clone(&self);
                 let answers = At { answers: Arc::clone(&answers), address: from.ip() };
                 if observes {
-                    let telling = spawn(socket.tell(answers, id, message));
-                    self.lock().telling.insert(id, telling.abort_handle());
+                    socket.start_telling(answers, id, message);
                 } else {
                     let serving = Serving::new(&socket);
                     spawn(socket.serve(answers, (id, message), serving));
@@ -131,7 +138,7 @@ impl CoapSocket {
                 () = tokio::time::sleep(sleep) => self.handle(Input::Tick),
                 () = self.wake.notified() => {}
                 _ = stop.changed(), if leaves_at.is_none() => {
-                    self.lock().telling.drain().for_each(|(_, telling)| telling.abort());
+                    self.lock().telling.drain().for_each(|(_, telling)| telling.task.abort());
                     leaves_at = Instant::now().checked_add(LEAVE_WITHIN);
                 }
             }
@@ -153,8 +160,24 @@ impl CoapSocket {
         drop(serving);
     }
 
-    /// Notifies an observer now and after each change, until it is forgotten.
-    async fn tell<A: Answers>(self: Arc<Self>, answers: At<A>, id: AskId, message: CoapMessage) {
+    /// Starts to notify an observer.
+    fn start_telling<A: Answers>(self: Arc<Self>, answers: At<A>, id: AskId, message: CoapMessage) {
+        let acknowledged = Arc::new(Notify::new());
+        let telling = Arc::clone(&self).tell(answers, (id, message), Arc::clone(&acknowledged));
+        // It removes itself at its end, which must not come before.
+        let mut inner = self.lock();
+        let task = spawn(telling).abort_handle();
+        inner.telling.insert(id, Telling { task, acknowledged });
+    }
+
+    /// Notifies an observer now and after each change, until it is forgotten. Nothing is looked up for
+    /// one that has not acknowledged the last notification: it may be gone, or never have been there.
+    async fn tell<A: Answers>(
+        self: Arc<Self>,
+        answers: At<A>,
+        (id, message): (AskId, CoapMessage),
+        acknowledged: Arc<Notify>,
+    ) {
         let serialisation = Serialisation::accepted(&message);
         let request = read_request(&message).ok();
         let observing = request.and_then(|it| answers.answers.observe(&it, answers.address));
@@ -164,11 +187,10 @@ impl CoapSocket {
             return self.serve(answers, (id, message), serving).await;
         };
         let mut is_first = true;
-        // Octets of a notification that waits in the endpoint.
-        let mut kept = Reservation::default();
         while let Some(response) = observing.next().await {
             let mut message = write_response(&response, serialisation);
-            if observing.goes_on() {
+            let goes_on = observing.goes_on();
+            if goes_on {
                 // The endpoint grants it, and counts the notifications.
                 message.put(OptionNumber::OBSERVE, []);
             }
@@ -178,10 +200,14 @@ impl CoapSocket {
             } else {
                 Input::Notify { id, message }
             });
-            let waits = self.lock().endpoint.has_waiting_notification(id);
-            let reservation = if waits { response.reservation } else { Reservation::default() };
-            drop(core::mem::replace(&mut kept, reservation));
+            drop(response);
             self.wake.notify_one();
+            if !goes_on {
+                break;
+            }
+            if !is_first {
+                acknowledged.notified().await;
+            }
         }
         self.lock().telling.remove(&id);
     }
@@ -229,9 +255,14 @@ impl CoapSocket {
                         let _ = waiting.send(answer);
                     }
                 }
+                Some(Output::Acknowledged(id)) => {
+                    if let Some(telling) = self.lock().telling.get(&id) {
+                        telling.acknowledged.notify_one();
+                    }
+                }
                 Some(Output::Unobserved(id)) => {
                     if let Some(telling) = self.lock().telling.remove(&id) {
-                        telling.abort();
+                        telling.task.abort();
                     }
                 }
             }

@@ -2,9 +2,10 @@
 
 use super::asking::Asking;
 use super::blocks::{Downloads, Uploads};
+use super::observers::Observers;
 use super::pace::Pace;
 use super::repeats::{RefusedMessage, Repeats};
-use super::serving::{Observer, ServedRequest};
+use super::serving::ServedRequest;
 use super::{
     ACK_RANDOM_HALVES, ACK_TIMEOUT, AskId, CoapMessage, Counters, EXCHANGE_LIFETIME, Failure, Head,
     Input, Limits, MAX_RETRANSMIT, NON_LIFETIME, Output, RequestId, empty,
@@ -40,7 +41,7 @@ pub struct Endpoint {
     pub(super) asked: HashMap<AskId, ServedRequest>,
     pub(super) asked_by: HashMap<SocketAddr, usize>,
     pub(super) asks: u64,
-    pub(super) observers: HashMap<AskId, Observer>,
+    pub(super) observers: Observers,
     pub(super) repeats: Repeats,
     pub(super) uploads: Uploads,
     pub(super) downloads: Downloads,
@@ -108,7 +109,7 @@ impl Endpoint {
             asked: HashMap::new(),
             asked_by: HashMap::new(),
             asks: 0,
-            observers: HashMap::new(),
+            observers: Observers::default(),
             repeats: Repeats::default(),
             uploads: Uploads::default(),
             downloads: Downloads::default(),
@@ -140,11 +141,6 @@ impl Endpoint {
     /// Latest time of the next [`Input::Tick`].
     pub fn poll_timeout(&self) -> Option<Duration> {
         self.timers.first().map(|&(due, _)| due)
-    }
-
-    /// Whether a notification waits until the one before it is acknowledged.
-    pub fn has_waiting_notification(&self, id: AskId) -> bool {
-        self.observers.get(&id).is_some_and(Observer::has_next)
     }
 
     /// Counters so far.
@@ -272,6 +268,14 @@ impl Endpoint {
         let flight = self.flights.remove(&(to, id))?;
         self.clear_timer(flight.due, Timer::Resend(to, id));
         Some(flight.purpose)
+    }
+
+    /// Stops the retransmission of a notification, if it is still that of this observer.
+    pub(super) fn recall(&mut self, to: SocketAddr, id: u16, observer: AskId) {
+        let purpose = self.flights.get(&(to, id)).map(|flight| flight.purpose);
+        if matches!(purpose, Some(Purpose::Notification(whose)) if whose == observer) {
+            self.land(to, id);
+        }
     }
 
     fn run_timers(&mut self) {

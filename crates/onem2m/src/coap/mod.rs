@@ -11,7 +11,8 @@
 //! |---|---|
 //! | `endpoint` | datagrams in, by type and code; timers; what is on its way |
 //! | `asking` | our requests and their answers |
-//! | `serving` | peers' requests and our answers, observers |
+//! | `serving` | peers' requests and our answers, notifications |
+//! | `observers` | observers, and how many there may be |
 //! | `blocks` | what is put together, and what is fetched block by block |
 //! | `pace` | how fast messages may follow each other |
 //! | `repeats` | message identifiers seen, and what was replied |
@@ -20,6 +21,7 @@
 mod asking;
 mod blocks;
 mod endpoint;
+mod observers;
 mod pace;
 pub mod primitive;
 mod repeats;
@@ -80,6 +82,10 @@ pub struct Limits {
     pub downloads_octets: usize,
     /// Observers.
     pub observers: usize,
+    /// Those of one address, or of one IPv6 network of 64 bits.
+    pub observers_per_peer: usize,
+    /// Those that have acknowledged nothing yet: their addresses may be forged.
+    pub observers_unconfirmed: usize,
     /// Time that an incomplete body is kept after its last block: long enough for the
     /// acknowledgement and the peer's next block, each by its last retransmission.
     pub blocks_age: Duration,
@@ -102,6 +108,8 @@ impl Default for Limits {
             downloads: 256,
             downloads_octets: 16 * 1024 * 1024,
             observers: 4_096,
+            observers_per_peer: 64,
+            observers_unconfirmed: 256,
             blocks_age: EXCHANGE_LIFETIME,
             answer_within: Duration::from_mins(1),
         }
@@ -261,8 +269,9 @@ pub enum Input<'a> {
         /// The answer.
         message: CoapMessage,
     },
-    /// An observed resource has changed. An earlier, unacknowledged notification is replaced (RFC
-    /// 7641 §4.5.2).
+    /// An observed resource has changed. While the notification before is unacknowledged, it waits,
+    /// and replaces one that waits already (RFC 7641 §4.5.2); [`Output::Acknowledged`] says when the
+    /// next one is sent at once.
     Notify {
         /// Of the observing request.
         id: AskId,
@@ -302,6 +311,8 @@ pub enum Output {
         /// The complete response, or a failure.
         answer: Result<CoapMessage, Failure>,
     },
+    /// An observer has acknowledged its last notification, and none waits.
+    Acknowledged(AskId),
     /// A peer has stopped observing; send it no further notifications.
     Unobserved(AskId),
 }
@@ -374,6 +385,8 @@ crate::counters! {
     downloads_full,
     /// Observations refused because there were too many.
     observers_full,
+    /// Observers that had acknowledged nothing and gave their place to newer ones.
+    observers_displaced,
     /// Notifications sent.
     notifications,
 }

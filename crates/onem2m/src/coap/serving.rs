@@ -2,6 +2,7 @@
 
 use super::blocks::{Key, Upload};
 use super::endpoint::{Endpoint, Purpose, Timer};
+use super::observers::Observer;
 use super::{
     ANSWER_WITHIN, AskId, BLOCK_SIZE, CoapMessage, Head, OPTION_OCTETS_MAX, Output, empty,
 };
@@ -16,8 +17,8 @@ use std::net::SocketAddr;
 /// An unanswered request of a peer.
 #[derive(Debug)]
 pub(super) struct ServedRequest {
-    from: SocketAddr,
-    token: Vec<u8>,
+    pub(super) from: SocketAddr,
+    pub(super) token: Vec<u8>,
     message_id: u16,
     confirmable: bool,
     /// Time at which it is acknowledged without a response.
@@ -29,27 +30,6 @@ pub(super) struct ServedRequest {
     block2: Option<Block>,
     observes: bool,
     key: Key,
-}
-
-/// An observer.
-#[derive(Debug)]
-pub(super) struct Observer {
-    from: SocketAddr,
-    token: Vec<u8>,
-    key: Key,
-    size: usize,
-    /// Number of the last notification, of which the low 24 bits are sent.
-    sequence: u64,
-    /// Whether the last notification is unacknowledged.
-    flying: bool,
-    /// The next notification.
-    next: Option<CoapMessage>,
-}
-
-impl Observer {
-    pub(super) const fn has_next(&self) -> bool {
-        self.next.is_some()
-    }
 }
 
 /// Response to a request that is not passed on.
@@ -339,9 +319,13 @@ impl Endpoint {
     /// Registers an observer and returns its first number; `None` if there is no room.
     fn observe(&mut self, id: AskId, asked: &ServedRequest) -> Option<u64> {
         let before = self.forget_observer(asked.from, &asked.token);
-        if self.observers.len() >= self.limits.observers {
+        let Ok(displaced) = self.observers.room_for(asked.from, &self.limits) else {
             self.counters.observers_full += 1;
             return None;
+        };
+        if let Some(displaced) = displaced {
+            self.counters.observers_displaced += 1;
+            self.unobserve(displaced);
         }
         let sequence = next_sequence(before, self.now);
         let observer = Observer {
@@ -350,37 +334,38 @@ impl Endpoint {
             key: asked.key,
             size: asked.block2.map_or(BLOCK_SIZE, Block::size),
             sequence,
-            flying: false,
+            flight: None,
             next: None,
         };
-        self.observers.insert(id, observer);
+        self.observers.add(id, observer);
         Some(sequence)
     }
 
     /// Removes the observer with this token; returns its last number.
     fn forget_observer(&mut self, from: SocketAddr, token: &[u8]) -> Option<u64> {
-        let same = |(_, it): &(&AskId, &Observer)| it.from == from && it.token == token;
-        let (&id, observer) = self.observers.iter().find(same)?;
-        let sequence = observer.sequence;
+        let (id, sequence) = self.observers.find(from, token)?;
         self.unobserve(id);
         Some(sequence)
     }
 
+    /// Ends an observation, and what is on its way for it.
     pub(super) fn unobserve(&mut self, id: AskId) {
-        if self.observers.remove(&id).is_some() {
+        if let Some(observer) = self.observers.remove(id) {
+            if let Some(flight) = observer.flight {
+                self.recall(observer.from, flight, id);
+            }
             self.say(Output::Unobserved(id));
         }
     }
 
     pub(super) fn notify(&mut self, id: AskId, message: CoapMessage) {
-        let Some(observer) = self.observers.get_mut(&id) else {
+        let Some(observer) = self.observers.get_mut(id) else {
             return;
         };
-        if observer.flying {
+        if observer.flight.is_some() {
             observer.next = Some(message);
             return;
         }
-        observer.flying = true;
         observer.sequence = next_sequence(Some(observer.sequence), self.now);
         let sequence = written(observer.sequence);
         let (to, token, key, size) =
@@ -404,22 +389,25 @@ impl Endpoint {
         }
         self.counters.notifications += 1;
         if last {
-            self.observers.remove(&id);
+            self.observers.remove(id);
         }
         let sent = self.launch(to, Purpose::Notification(id), &token, (&message, &more, &part));
-        if sent.is_err() {
-            self.unobserve(id);
+        match (sent, self.observers.get_mut(id)) {
+            (Ok(flight), Some(observer)) => observer.flight = Some(flight),
+            (Err(_), Some(_)) => self.unobserve(id),
+            // It was the last one.
+            (_, None) => {}
         }
     }
 
-    /// Handles an acknowledged notification; a waiting one is sent at once.
+    /// Handles an acknowledged notification: its observer is there, and may have the next one.
     pub(super) fn notification_arrived(&mut self, id: AskId) {
-        let Some(observer) = self.observers.get_mut(&id) else {
+        let Some(observer) = self.observers.confirm(id) else {
             return;
         };
-        observer.flying = false;
-        if let Some(message) = observer.next.take() {
-            self.notify(id, message);
+        match observer.next.take() {
+            Some(message) => self.notify(id, message),
+            None => self.say(Output::Acknowledged(id)),
         }
     }
 }

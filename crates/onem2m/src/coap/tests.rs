@@ -286,7 +286,7 @@ fn an_observer_is_told_the_newest() {
     let mut told = Vec::new();
     let mut read = |server: &mut Endpoint| {
         let (sent, rest) = drain(server);
-        assert!(rest.is_empty(), "{rest:?}");
+        assert!(rest.iter().all(|it| *it == Output::Acknowledged(id)), "{rest:?}");
         let mut ids = Vec::new();
         for octets in sent {
             let message = Datagram::parse(&octets).unwrap();
@@ -522,4 +522,95 @@ proptest! {
         }
         prop_assert_eq!(server.poll_timeout(), None);
     }
+}
+
+/// Registers an observer, with its number as token; returns it if that is granted.
+fn observe(server: &mut Endpoint, from: &str, number: u16) -> Option<AskId> {
+    let mut message = request(Code::GET, "x", Vec::new());
+    message.put_uint(OptionNumber::OBSERVE, 0);
+    let token = number.to_be_bytes();
+    let head = Head { message_type: MessageType::CONFIRMABLE, id: number, token: &token };
+    let now = server.now;
+    give(server, now, from, &message.write(head, &[], &[]).unwrap());
+    let (_, asked) = drain(server);
+    let asked = asked.iter().find_map(|output| match output {
+        Output::Asked { id, .. } => Some(*id),
+        _ => None,
+    });
+    let id = asked.unwrap();
+    server.handle(now, Input::Respond { id, message: told("registered") });
+    let (sent, _) = drain(server);
+    let answer = Datagram::parse(&sent[0]).unwrap();
+    answer.uint(OptionNumber::OBSERVE).is_some().then_some(id)
+}
+
+fn told(text: &str) -> CoapMessage {
+    let mut message = CoapMessage { payload: text.into(), ..CoapMessage::new(Code::CONTENT) };
+    message.put(OptionNumber::OBSERVE, []);
+    message
+}
+
+/// Has an observer acknowledge a notification.
+fn confirm(server: &mut Endpoint, from: &str, id: AskId) {
+    let now = server.now;
+    server.handle(now, Input::Notify { id, message: told("new") });
+    let (sent, _) = drain(server);
+    give(server, now, from, &empty(MessageType::ACKNOWLEDGEMENT, id_of(&sent[0])));
+    assert_eq!(drain(server).1, [Output::Acknowledged(id)]);
+}
+
+/// Registrations in the name of others cost datagrams only: they take each other's places, and those
+/// of nobody who was there.
+#[test]
+fn forged_observers_take_the_places_of_forged_ones() {
+    let mut server = endpoint(5);
+    let real = observe(&mut server, CLIENT, 1).unwrap();
+    confirm(&mut server, CLIENT, real);
+    let forged = |number: u16| format!("198.51.{}.{}:5683", number >> 8, number & 0xff);
+    for number in 0..6_000 {
+        let id = observe(&mut server, &forged(number), number).unwrap();
+        server.handle(seconds(1), Input::Notify { id, message: told("new") });
+    }
+    drain(&mut server);
+    assert_eq!(server.counters().observers_displaced, 6_000 - 256);
+    // Nothing is retransmitted to those that have lost their places.
+    let sent = server.counters().sent;
+    server.handle(seconds(5), Input::Tick);
+    let (again, ended) = drain(&mut server);
+    assert_eq!((again.len(), ended), (256, Vec::new()));
+    assert_eq!(server.counters().sent - sent, 256);
+    // Whoever was there is told, and whoever comes has a place.
+    confirm(&mut server, CLIENT, real);
+    let new = observe(&mut server, SERVER, 1).unwrap();
+    confirm(&mut server, SERVER, new);
+    confirm(&mut server, CLIENT, real);
+}
+
+/// One address has its share, however many ports it sends from; its unanswered ones are the first to
+/// go, and those that have acknowledged something stay.
+#[test]
+fn one_address_has_so_many_observers() {
+    let mut server = endpoint(6);
+    let at = |number: u16| format!("192.0.2.9:{}", 1_024 + number);
+    let first: Vec<AskId> =
+        (0..64).map(|number| observe(&mut server, &at(number), number).unwrap()).collect();
+    for number in 64..70 {
+        observe(&mut server, &at(number), number).unwrap();
+        assert_eq!(server.counters().observers_displaced, u64::from(number) - 63);
+    }
+    // The first six are gone: they are sent nothing.
+    server.handle(seconds(1), Input::Notify { id: first[5], message: told("new") });
+    assert_eq!(drain(&mut server), (Vec::new(), Vec::new()));
+    // Without one that can give way, it is full; for others it is not.
+    let ids: Vec<(u16, AskId)> = (6..64).map(|at| (at, first[usize::from(at)])).collect();
+    for (number, id) in ids {
+        confirm(&mut server, &at(number), id);
+    }
+    for number in 70..76 {
+        let id = observe(&mut server, &at(number), number).unwrap();
+        confirm(&mut server, &at(number), id);
+    }
+    assert_eq!(observe(&mut server, &at(80), 80), None);
+    assert_eq!(server.counters().observers_full, 1);
+    assert!(observe(&mut server, CLIENT, 1).is_some());
 }

@@ -146,12 +146,13 @@ impl Cse {
         self.do_postponed();
         self.searches.begin_step(self.config.limits.slice_steps);
         self.missing();
+        let is_own_step = matches!(input, Input::Tick);
         self.take(input);
         self.expire();
         self.pursue_watches();
         self.give_up();
         self.release_pollers();
-        self.tell_observers();
+        self.tell_observers(is_own_step);
         self.note_refusals();
         self.pursue_registration();
         self.run_outbox();
@@ -169,6 +170,7 @@ impl Cse {
             Input::Own { token, request } => self.take_request(token, &request, true),
             Input::Observe { token, request } => self.take_observation(token, request),
             Input::Unobserve(token) => self.observers.forget(token),
+            Input::ObserveNext(token) => self.observers.next(token),
             Input::Post { token, message } => self.take_message(token, message),
             Input::AskAndPost { token, request, message } => {
                 self.take_both(token, &request, *message);
@@ -227,7 +229,8 @@ impl Cse {
             self.refusals.due(),
             self.statistics.due(),
             self.paging.due(),
-            (self.is_searching() || !self.spreading.is_empty()).then_some(self.moment),
+            (self.is_searching() || !self.spreading.is_empty() || self.observers.are_due())
+                .then_some(self.moment),
         ];
         let first = moments.into_iter().flatten().chain(by_wall).min();
         first.map(|moment| self.clock.elapsed_at(moment))

@@ -2,6 +2,10 @@
 //! TS-0008 leaves the option to its bindings).
 //!
 //! An observation is no subscription: nothing is stored, and it ends with its observer.
+//!
+//! Whoever writes does not wait for observers: a change only marks them. Their answers are looked up
+//! a few in each step, the rest in steps of their own, and none for an observer that has not yet
+//! asked for the next ([`Input::ObserveNext`](super::Input::ObserveNext)).
 
 use super::{Cse, Recipient, RequestContext, RequestRelation, Slot, Target, Token};
 use crate::address::Address;
@@ -10,18 +14,40 @@ use crate::primitive::{Operation, Request};
 use crate::status::Status;
 use core::hash::{Hash, Hasher};
 use std::collections::hash_map::DefaultHasher;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+
+/// Units of work for observers in a step that serves somebody else: one for each answer, and one for
+/// each [`UNIT_OCTETS`] of it. A unit takes some 20 µs.
+const UNITS_BESIDE: usize = 4;
+
+/// The same in a step of their own.
+const UNITS_ALONE: usize = 32;
+
+/// Octets of an answer that count as much as looking it up.
+const UNIT_OCTETS: usize = 16 * 1024;
 
 /// Observers and their retrievals.
 #[derive(Debug, Default)]
 pub(super) struct Observers {
     by_token: BTreeMap<Token, Observer>,
-    by_slot: BTreeMap<Slot, BTreeSet<Token>>,
+    by_slot: BTreeMap<Slot, ObservedSlot>,
     /// Retrievals that are to be observed when the rows are read that they wait for.
     awaiting: BTreeMap<Token, Request>,
-    /// Observed resources changed in the current step.
-    touched: BTreeSet<Slot>,
+    /// Observers whose answer may have changed, the first to be looked up first. Some of them may
+    /// have been forgotten.
+    due: VecDeque<Token>,
+}
+
+/// A resource that is observed.
+#[derive(Debug, Default)]
+struct ObservedSlot {
+    /// Its observers.
+    count: usize,
+    /// Those that wait for the next change. The others are due, or have not asked for it yet.
+    ready: BTreeSet<Token>,
+    /// Its changes since it has been observed.
+    changes: u64,
 }
 
 #[derive(Debug)]
@@ -31,6 +57,8 @@ struct Observer {
     slot: Slot,
     /// The last answer.
     last: Option<LastAnswer>,
+    /// After an answer that its observer has not yet taken, the changes that it includes.
+    told: Option<u64>,
 }
 
 /// An answer to compare the next one with.
@@ -59,21 +87,67 @@ impl Observers {
         self.by_slot.contains_key(&slot)
     }
 
-    /// Records a change.
+    /// Records a change: its observers are looked up when there is time.
     pub(super) fn touch(&mut self, slot: Slot) {
-        if self.has(slot) {
-            self.touched.insert(slot);
+        if let Some(observed) = self.by_slot.get_mut(&slot) {
+            observed.changes += 1;
+            self.due.extend(core::mem::take(&mut observed.ready));
         }
+    }
+
+    /// Whether answers are to be looked up.
+    pub(super) fn are_due(&self) -> bool {
+        !self.due.is_empty()
+    }
+
+    fn add(&mut self, token: Token, observer: Observer) {
+        let observed = self.by_slot.entry(observer.slot).or_default();
+        observed.count += 1;
+        observed.ready.insert(token);
+        self.by_token.insert(token, observer);
     }
 
     pub(super) fn forget(&mut self, token: Token) {
         self.awaiting.remove(&token);
         let Some(observer) = self.by_token.remove(&token) else { return };
-        if let Some(tokens) = self.by_slot.get_mut(&observer.slot) {
-            tokens.remove(&token);
-            if tokens.is_empty() {
+        if let Some(observed) = self.by_slot.get_mut(&observer.slot) {
+            observed.ready.remove(&token);
+            observed.count -= 1;
+            if observed.count == 0 {
                 self.by_slot.remove(&observer.slot);
             }
+        }
+    }
+
+    /// Has an observer wait for the next change.
+    fn rest(&mut self, token: Token) {
+        let slot = self.by_token.get(&token).map(|observer| observer.slot);
+        if let Some(observed) = slot.and_then(|slot| self.by_slot.get_mut(&slot)) {
+            observed.ready.insert(token);
+        }
+    }
+
+    /// Whether an observer's answer is another than its last one, which it is to be told then.
+    fn is_news(&mut self, token: Token, now: Option<LastAnswer>) -> bool {
+        let Some(observer) = self.by_token.get_mut(&token) else { return false };
+        if observer.last == now {
+            return false;
+        }
+        observer.last = now;
+        observer.told = Some(self.by_slot.get(&observer.slot).map_or(0, |it| it.changes));
+        true
+    }
+
+    /// An observer has taken its last answer: the next one is looked up if there was a change
+    /// meanwhile.
+    pub(super) fn next(&mut self, token: Token) {
+        let Some(observer) = self.by_token.get_mut(&token) else { return };
+        let Some(told) = observer.told.take() else { return };
+        let Some(observed) = self.by_slot.get_mut(&observer.slot) else { return };
+        if observed.changes == told {
+            observed.ready.insert(token);
+        } else {
+            self.due.push_back(token);
         }
     }
 }
@@ -108,13 +182,15 @@ impl Cse {
     /// Registers the observer of a retrieval that was answered in this step.
     fn observe_answered(&mut self, token: Token, request: Request) {
         let slot = self.observable(&request);
-        let full = self.observers.by_token.len() >= self.config.limits.observers;
+        let limits = &self.config.limits;
+        let of_resource = slot.and_then(|slot| self.observers.by_slot.get(&slot));
+        let full = self.observers.by_token.len() >= limits.observers
+            || of_resource.is_some_and(|it| it.count >= limits.observers_per_resource);
         self.counters.observers_full += u64::from(full && slot.is_some());
         let answered = self.ledger.has_succeeded(token);
         let (Some(slot), true, false) = (slot, answered, full) else { return };
         let last = self.observed_now(&request);
-        self.observers.by_token.insert(token, Observer { request, slot, last });
-        self.observers.by_slot.entry(slot).or_default().insert(token);
+        self.observers.add(token, Observer { request, slot, last, told: None });
     }
 
     /// The resource to watch, if changes of the target are detectable.
@@ -143,19 +219,21 @@ impl Cse {
         Some(LastAnswer::new(&content, self.clock.salt()))
     }
 
-    /// Answers observers whose answer has changed. A refusal is the last answer.
-    pub(super) fn tell_observers(&mut self) {
-        for slot in core::mem::take(&mut self.observers.touched) {
-            let tokens = self.observers.by_slot.get(&slot).cloned().unwrap_or_default();
-            for token in tokens {
-                self.tell_observer(token);
-            }
+    /// Answers observers whose answer has changed, as many as one step has time for. A refusal is the
+    /// last answer.
+    pub(super) fn tell_observers(&mut self, is_own_step: bool) {
+        let mut units = if is_own_step { UNITS_ALONE } else { UNITS_BESIDE };
+        while units > 0
+            && let Some(token) = self.observers.due.pop_front()
+        {
+            let octets = self.tell_observer(token);
+            units = units.saturating_sub(1 + octets / UNIT_OCTETS);
         }
     }
 
-    /// Answers an observer if its answer has changed.
-    pub(super) fn tell_observer(&mut self, token: Token) {
-        let Some(observer) = self.observers.by_token.get(&token) else { return };
+    /// Answers an observer if its answer has changed; returns the octets of its answer.
+    pub(super) fn tell_observer(&mut self, token: Token) -> usize {
+        let Some(observer) = self.observers.by_token.get(&token) else { return 0 };
         let request = observer.request.clone();
         let asked = self.asked_part(&request, &request.to, RequestRelation::Again, "");
         let asker =
@@ -166,26 +244,37 @@ impl Cse {
         let outcome = match performed {
             Ok(Some(done)) => Ok(done),
             // Nobody else is to be asked, or it would not be observed.
-            Ok(None) => return,
-            Err(_) if !missing.is_empty() => return self.read_for_observer(missing, token),
+            Ok(None) => {
+                self.observers.rest(token);
+                return 0;
+            }
+            Err(_) if !missing.is_empty() => {
+                self.read_for_observer(missing, token);
+                return 0;
+            }
             Err(refusal) => Err(refusal),
         };
+        let content = outcome.as_ref().ok().and_then(|done| done.content.as_ref());
+        let octets = content.map_or(0, |content| content.len());
         match &outcome {
-            Ok(done) => {
+            Ok(_) => {
                 let salt = self.clock.salt();
-                let now = done.content.as_ref().map(|content| LastAnswer::new(content, salt));
-                let Some(observer) = self.observers.by_token.get_mut(&token) else { return };
-                if observer.last == now {
-                    return;
+                let now = content.map(|content| LastAnswer::new(content, salt));
+                if !self.observers.is_news(token, now) {
+                    self.observers.rest(token);
+                    return octets;
                 }
-                observer.last = now;
             }
             // A container whose last instance is gone may have another.
-            Err(refusal) if refusal.status == Status::NotFound && self.is_there(&request) => return,
+            Err(refusal) if refusal.status == Status::NotFound && self.is_there(&request) => {
+                self.observers.rest(token);
+                return 0;
+            }
             Err(_) => self.observers.forget(token),
         }
         self.counters.observed += 1;
         self.answer(&asker, outcome);
+        octets
     }
 
     /// Whether the target of a request exists, though it has no content.

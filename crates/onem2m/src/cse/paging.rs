@@ -598,7 +598,9 @@ impl Cse {
                 response.content = resource.map(Resource::to_text);
                 self.deliver(&asker, response);
             }
-            Waiter::Observer(token) => self.tell_observer(token),
+            Waiter::Observer(token) => {
+                self.tell_observer(token);
+            }
             Waiter::Lagging(queue) => self.catch_up(&queue),
             Waiter::Backlog(container) => self.refill_container(container),
             Waiter::Earlier(seq) => {

@@ -34,14 +34,17 @@ pub enum Input {
         /// The request.
         request: Request,
     },
-    /// A retrieval that is answered again after each change, until [`Self::Unobserve`]; see
-    /// [`Cse::is_observed`].
+    /// A retrieval that is answered again after a change, until [`Self::Unobserve`]; see
+    /// [`Cse::is_observed`]. After each answer but the first, the next one waits for
+    /// [`Self::ObserveNext`].
     Observe {
         /// Returned with each answer.
         token: Token,
         /// The request.
         request: Request,
     },
+    /// The last answer to this retrieval has reached its observer: the next one may follow.
+    ObserveNext(Token),
     /// Ends the answers to this retrieval.
     Unobserve(Token),
     /// Queue an outbox message of the process; accepted (1000) once stored.

@@ -28,6 +28,7 @@ mod missing;
 mod model;
 mod monitor;
 mod notify;
+mod observe;
 mod outbox;
 mod policies;
 mod postponed;

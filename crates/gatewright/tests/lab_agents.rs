@@ -157,6 +157,11 @@ fn through_a_router() {
             assert!(value("offset_us").abs() <= value("error_us") + 1.0, "{clock}");
         }
     }
+    let file = line.folder.join("lab-line.json");
+    let compare =
+        line.hosts[0].command(GATEWRIGHT).args(["lab", "compare"]).args([&file, &file]).output();
+    let told = String::from_utf8(compare.unwrap().stderr).unwrap();
+    assert!(told.contains("a result of `gatewright lab run --agents`"), "{told}");
     let findings = result["findings"].as_array().unwrap();
     assert!(findings.is_empty(), "{findings:?}");
     let page = fs::read_to_string(line.folder.join("lab-line.html")).unwrap();

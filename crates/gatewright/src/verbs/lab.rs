@@ -19,6 +19,7 @@ use gatewright_config::{Experiment, parse_experiment};
 use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_gateway::ReplacedFile;
 use gatewright_lab::LabRun;
+use gatewright_lab::agent::AgentRun;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -133,7 +134,13 @@ fn experiment(name: &str, face: Face) -> Result<(Experiment, String), Failure> {
 fn result(path: &str, face: Face) -> Result<LabRun, Failure> {
     let text = read_whole(path)?;
     let run: LabRun = serde_json::from_str(&text).map_err(|error| {
-        let message = format!("{path}: not a result of `gatewright lab run`: {error}");
+        let message = match serde_json::from_str::<AgentRun>(&text) {
+            Ok(_) => format!(
+                "{path}: a result of `gatewright lab run --agents`: between machines no relay is \
+                 modelled, so there is nothing to compare or to promise"
+            ),
+            Err(_) => format!("{path}: not a result of `gatewright lab run`: {error}"),
+        };
         Failure::new(Exit::Configuration, message)
     })?;
     if let Some(why) = &run.unfinished {

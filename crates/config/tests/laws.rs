@@ -122,7 +122,7 @@ fn a_description_may_have_very_many_routes() {
     let last = config.routes.last().unwrap();
     assert_eq!((config.routes.len(), last.to.to_string()), (COUNT, "10.62.127.0/24".to_owned()));
     assert_eq!(last.link.as_ref().unwrap().value, "lan");
-    let text = text + &route("10.0.7.0", 8);
+    let text = text + &route("10.0.7.0", 9);
     let told = parse(SourceId::default(), &text).diagnostics;
     assert_eq!((told.len(), told[0].code), (1, &codes::ROUTE_TWICE));
 }

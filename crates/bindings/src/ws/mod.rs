@@ -278,6 +278,52 @@ where
     }
 }
 
+/// What a message of WebSocket is to a connection.
+enum Heard {
+    /// A primitive, whole.
+    Content(Bytes),
+    /// A control frame (RFC 6455 §5.5).
+    Control,
+    /// The connection's end.
+    End,
+}
+
+/// Takes a message, and does what a control frame wants.
+async fn hear<S>(
+    socket: &mut WebSocketStream<S>,
+    meter: &Meter,
+    message: Option<Result<Message, Error>>,
+) -> Heard
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    match message {
+        Some(Ok(Message::Text(text))) => {
+            meter.clear();
+            Heard::Content(text.into())
+        }
+        Some(Ok(Message::Binary(octets))) => {
+            meter.clear();
+            Heard::Content(octets)
+        }
+        Some(Ok(Message::Ping(payload))) => {
+            meter.forget(payload.len());
+            // Nothing more is read before its pong is accepted: pongs would queue.
+            if flush(socket).await { Heard::Control } else { Heard::End }
+        }
+        Some(Ok(Message::Pong(payload))) => {
+            meter.forget(payload.len());
+            Heard::Control
+        }
+        Some(Ok(Message::Frame(_))) => Heard::Control,
+        Some(Ok(Message::Close(_))) | None => Heard::End,
+        Some(Err(error)) => {
+            end_after(socket, meter, &error).await;
+            Heard::End
+        }
+    }
+}
+
 /// Runs a connection until it ends: answers requests, sends requests and takes their responses.
 async fn converse<S: AsyncRead + AsyncWrite + Unpin, A: Answers>(
     (mut socket, meter): (WebSocketStream<S>, &Meter),
@@ -305,27 +351,12 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin, A: Answers>(
                     continue;
                 };
                 silence = Silence::new(patience);
-                let octets = match &message {
-                    Some(Ok(Message::Text(text))) => text.as_bytes(),
-                    Some(Ok(Message::Binary(octets))) => octets.as_ref(),
-                    Some(Ok(Message::Ping(payload))) => {
-                        meter.forget(payload.len());
-                        // Nothing more is read before its pong is accepted: pongs would queue.
-                        if !flush(&mut socket).await {
-                            return;
-                        }
-                        continue;
-                    }
-                    Some(Ok(Message::Pong(payload))) => {
-                        meter.forget(payload.len());
-                        continue;
-                    }
-                    Some(Ok(Message::Frame(_))) => continue,
-                    Some(Err(error)) => return end_after(&mut socket, meter, error).await,
-                    Some(Ok(Message::Close(_))) | None => return,
+                let octets = match hear(&mut socket, meter, message).await {
+                    Heard::Content(octets) => octets,
+                    Heard::Control => continue,
+                    Heard::End => return,
                 };
-                meter.clear();
-                let text = serialisation.read(octets);
+                let text = serialisation.read(&octets);
                 let Some(text) = unanswering(text, &mut waiting) else { continue };
                 let answers = Arc::clone(answers);
                 answering.push(spawn(async move { reply(text, &*answers).await }));

@@ -141,7 +141,12 @@ impl Acme {
                 .unwrap();
             let mut acme = Self { child, url };
             match acme.ended_before_it_started(&told).await {
-                None => return acme,
+                None => {
+                    for how in ended {
+                        println!("acmecse ended while it started, {how}");
+                    }
+                    return acme;
+                }
                 Some(how) => ended.push(how),
             }
         }

@@ -86,15 +86,18 @@ async def main():
 asyncio.run(main())
 "#;
 
+async fn create(client: &Client, kind: ResourceType, to: &str, content: &str) {
+    let made = client.create(to, kind, content).await.unwrap();
+    assert_eq!(made.status, Status::Created, "{made:?}");
+}
+
 /// It hears of each reading that is the latest when it listens, and of the container's end.
 fn aiocoap_observes() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let running = runtime.block_on(Binding::Coap.infrastructure());
     let client = Binding::Coap.admin_of(&running, "o");
-    let create = |kind, to: &str, content: &str| {
-        let made = runtime.block_on(client.create(to, kind, content)).unwrap();
-        assert_eq!(made.status, Status::Created, "{made:?}");
-    };
+    let create =
+        |kind, to: &str, content: &str| runtime.block_on(create(&client, kind, to, content));
     create(ResourceType::Container, "cse-in", r#"{"m2m:cnt":{"rn":"c","mni":2}}"#);
     create(ResourceType::ContentInstance, "cse-in/c", r#"{"m2m:cin":{"con":"value 0"}}"#);
     let mut command = Command::new(aiocoap().unwrap());
@@ -178,10 +181,8 @@ fn silent_observer() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let running = runtime.block_on(Binding::Coap.infrastructure());
     let client = Binding::Coap.admin_of(&running, "o");
-    let create = |kind, to: &str, content: &str| {
-        let made = runtime.block_on(client.create(to, kind, content)).unwrap();
-        assert_eq!(made.status, Status::Created, "{made:?}");
-    };
+    let create =
+        |kind, to: &str, content: &str| runtime.block_on(create(&client, kind, to, content));
     create(ResourceType::Container, "cse-in", r#"{"m2m:cnt":{"rn":"c"}}"#);
     let url = Binding::Coap.url(&running);
     let observer = BareObserver::register(url.trim_start_matches("coap://").parse().unwrap(), 7);

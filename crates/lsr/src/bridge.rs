@@ -2,6 +2,7 @@
 
 use crate::forwarding::port_number;
 use crate::frames::{IPV4, IPV6};
+use crate::port;
 use gatewright_link::{FrameSelection, FrameSocket, InterfaceProperties, OFFLOADS_LEN};
 use gatewright_mesh::BridgePort;
 use gatewright_xdp::LabelSwitching;
@@ -46,13 +47,7 @@ impl StationPort {
 
     /// Looks at the interface; returns whether it is another one than before, or changed.
     pub(crate) fn look(&mut self) -> bool {
-        let now = InterfaceProperties::of(&self.name).ok();
-        let before = std::mem::replace(&mut self.properties, now);
-        let is_same = |open: &OpenStationPort| now.is_some_and(|now| now.index == open.index);
-        if !self.open.as_ref().is_some_and(is_same) {
-            self.open = None;
-        }
-        before != now
+        port::look(&self.name, &mut self.properties, &mut self.open, |open| open.index)
     }
 
     /// Opens sockets and loads the program, if the interface is there and they are not.

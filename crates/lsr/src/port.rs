@@ -40,6 +40,22 @@ pub(crate) struct OpenPort {
     _program: AttachedProgram,
 }
 
+/// Looks at the interface `name`, and closes what belongs to another one, as `index` tells; returns
+/// whether it is another one than before, or changed.
+pub(crate) fn look<O>(
+    name: &str,
+    properties: &mut Option<InterfaceProperties>,
+    open: &mut Option<O>,
+    index: impl FnOnce(&O) -> u32,
+) -> bool {
+    let now = InterfaceProperties::of(name).ok();
+    let before = std::mem::replace(properties, now);
+    if open.as_ref().map(index) != now.map(|now| now.index) {
+        *open = None;
+    }
+    before != now
+}
+
 impl Port {
     pub(crate) fn new(name: String, number: u32) -> Self {
         Self { name, number, properties: None, open: None, is_cut: false, is_up: false }
@@ -52,13 +68,7 @@ impl Port {
 
     /// Looks at the interface; returns whether it is another one than before, or changed.
     pub(crate) fn look(&mut self) -> bool {
-        let now = InterfaceProperties::of(&self.name).ok();
-        let before = std::mem::replace(&mut self.properties, now);
-        let is_same = |open: &OpenPort| now.is_some_and(|now| now.index == open.index);
-        if !self.open.as_ref().is_some_and(is_same) {
-            self.open = None;
-        }
-        before != now
+        look(&self.name, &mut self.properties, &mut self.open, |open| open.index)
     }
 
     /// Opens sockets and loads the program, if the interface is there and they are not.

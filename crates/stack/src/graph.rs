@@ -4,7 +4,7 @@ use crate::{
     At, AttachmentId, Binding, Context, Counter, Drops, EdgeTarget, Event, Groups, HandedOver,
     Handler, Layer, LostNeighbours, NodeIndex, Out, Paths, Place, Plan, Reason, Side, View,
     VirtualLink, Wiring,
-    hop_counters::HopCounters,
+    hop_counters::NextHopTraffic,
     icmp_counters::IcmpCounters,
     layer::{Found, LayerEvents, NOTHING_FOUND, UNCLAIMED},
     link_layer::NO_HEADROOM,
@@ -89,7 +89,7 @@ struct Floor {
     /// Drops that belong to no layer: on edges that lead nowhere, and in loops.
     drops: Drops,
     icmp: IcmpCounters,
-    hops: HopCounters,
+    hops: NextHopTraffic,
     /// Buffer to split a batch by link.
     seen: Batch,
     others: Batch,
@@ -149,7 +149,7 @@ impl Graph {
             datagrams,
             drops: Drops::default(),
             icmp: IcmpCounters::default(),
-            hops: HopCounters::default(),
+            hops: NextHopTraffic::default(),
             seen: Batch::default(),
             others: Batch::default(),
             sent: Vec::new(),
@@ -184,7 +184,7 @@ impl Graph {
         }
         self.floor.drops = Drops::named(slots, name(CounterOwner::Graph, "graph", None))?;
         self.floor.icmp = IcmpCounters::named(slots, worker)?;
-        self.floor.hops = HopCounters::named(slots, worker)?;
+        self.floor.hops = NextHopTraffic::named(slots, worker)?;
         Ok(())
     }
 

@@ -16,26 +16,28 @@ pub const HOP_PACKETS: &str = "packets";
 
 /// The counters of one graph, which its one worker increments.
 #[derive(Debug)]
-pub(crate) struct HopCounters {
-    slots: Box<[HopSlot]>,
+pub(crate) struct NextHopTraffic {
+    slots: Box<[NextHopCounters]>,
     /// The worker whose counters have names in a table.
     worker: Option<u16>,
 }
 
+/// The counters of one next hop, once it is known.
 #[derive(Debug, Default)]
-struct HopSlot {
+struct NextHopCounters {
     hop: OnceLock<HopIndex>,
+    /// Packets that the graph sent by a next hop of a group, for each.
     packets: CounterSlot,
 }
 
-impl Default for HopCounters {
+impl Default for NextHopTraffic {
     /// Counters without a name.
     fn default() -> Self {
-        Self { slots: (0..HOPS_MAX).map(|_| HopSlot::default()).collect(), worker: None }
+        Self { slots: (0..HOPS_MAX).map(|_| NextHopCounters::default()).collect(), worker: None }
     }
 }
 
-impl HopCounters {
+impl NextHopTraffic {
     /// Counters of `worker` in a table, taken now, so that no packet can find the table full.
     ///
     /// # Errors
@@ -44,7 +46,7 @@ impl HopCounters {
     pub(crate) fn named(slots: &CounterSlots, worker: u16) -> Result<Self, CountersFull> {
         let slot = |_| {
             let packets = slots.reserve(worker)?;
-            Ok(HopSlot { hop: OnceLock::new(), packets })
+            Ok(NextHopCounters { hop: OnceLock::new(), packets })
         };
         let slots = (0..HOPS_MAX).map(slot).collect::<Result<_, _>>()?;
         Ok(Self { slots, worker: Some(worker) })
@@ -63,7 +65,7 @@ impl HopCounters {
 
     /// Publishes the name of a counter that is used for the first time.
     #[cold]
-    fn begin(&self, hop: HopIndex, slot: &HopSlot) -> HopIndex {
+    fn begin(&self, hop: HopIndex, slot: &NextHopCounters) -> HopIndex {
         if let Some(worker) = self.worker {
             let name = |text| Name::new(text).unwrap_or_default();
             slot.packets.publish(&CounterName {
@@ -91,7 +93,7 @@ mod tests {
 
     #[test]
     fn next_hops_are_counted_apart_as_long_as_there_is_room() {
-        let counters = HopCounters::default();
+        let counters = NextHopTraffic::default();
         for hop in 0..1000 {
             counters.add(HopIndex(hop));
             counters.add(HopIndex(hop));

@@ -3,7 +3,7 @@
 use crate::{
     At, Drops, Event, Groups, HandedOver, Learnt, LostNeighbours, NodeIndex, Paths, Reason, Side,
     Trace, View,
-    hop_counters::HopCounters,
+    hop_counters::NextHopTraffic,
     icmp_counters::{IcmpCounters, IcmpFate, IcmpType},
     wiring::{EdgeIndex, Wiring},
 };
@@ -53,7 +53,7 @@ pub struct Out<'a> {
     pub(crate) ready: &'a mut Vec<EdgeIndex>,
     pub(crate) drops: &'a Drops,
     pub(crate) icmp: &'a IcmpCounters,
-    pub(crate) hops: &'a HopCounters,
+    pub(crate) hops: &'a NextHopTraffic,
     /// The trace that runs, if any.
     pub(crate) trace: Option<&'a mut Trace>,
     pub(crate) host: &'a View,

@@ -227,6 +227,27 @@ pub struct LinkBack {
     pub record: Vec<NodeId>,
 }
 
+/// BROADCAST: a packet to all nodes, or a part of it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Broadcast<'p> {
+    /// The node that sent it first.
+    pub origin: NodeId,
+    /// Its start.
+    pub origin_epoch: u32,
+    /// Its number.
+    pub number: u32,
+    /// Relays that it may still pass.
+    pub hops_left: u8,
+    /// Messages that the packet is sent in; 0 if it is this one.
+    pub parts: u8,
+    /// Number of this part, from 0.
+    pub part: u8,
+    /// Whether the payload is no packet, but a list of stations behind the origin.
+    pub stations: bool,
+    /// The packet, or its part.
+    pub payload: &'p [u8],
+}
+
 /// A message's content.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
@@ -238,24 +259,7 @@ pub enum Message<'p> {
     /// ROUTE REPLY with PATH REPLY.
     Reply(RouteReply),
     /// BROADCAST.
-    Broadcast {
-        /// The node that sent it first.
-        origin: NodeId,
-        /// Its start.
-        origin_epoch: u32,
-        /// Its number.
-        number: u32,
-        /// Relays that it may still pass.
-        hops_left: u8,
-        /// Messages that the packet is sent in; 0 if it is this one.
-        parts: u8,
-        /// Number of this part, from 0.
-        part: u8,
-        /// Whether the payload is no packet, but a list of stations behind the origin.
-        stations: bool,
-        /// The packet, or its part.
-        payload: &'p [u8],
-    },
+    Broadcast(Broadcast<'p>),
     /// PATH ACKNOWLEDGEMENT.
     Acknowledgement {
         /// Sequence of the acknowledged message.
@@ -353,7 +357,7 @@ impl<'p> Message<'p> {
                 {
                     return Err(MessageError::Malformed);
                 }
-                Self::Broadcast {
+                Self::Broadcast(Broadcast {
                     origin: head.origin(),
                     origin_epoch: head.origin_epoch(),
                     number: head.number(),
@@ -362,7 +366,7 @@ impl<'p> Message<'p> {
                     part: head.part(),
                     stations: head.stations(),
                     payload,
-                }
+                })
             }
             ACKNOWLEDGEMENT => {
                 let (head, _) = AcknowledgementHeader::split(body)?;
@@ -420,12 +424,8 @@ impl<'p> Message<'p> {
                 let fixed = RouteReply { label, position: 0, ..reply.clone() };
                 (reply.path.target, Self::Reply(fixed))
             }
-            Self::Broadcast { origin, .. } => {
-                let mut fixed = self.clone();
-                if let Self::Broadcast { hops_left, .. } = &mut fixed {
-                    *hops_left = 0;
-                }
-                (*origin, fixed)
+            &Self::Broadcast(broadcast) => {
+                (broadcast.origin, Self::Broadcast(Broadcast { hops_left: 0, ..broadcast }))
             }
             &Self::PathEnd { path, reporter, reason } => {
                 (reporter, Self::PathEnd { path, reporter, reason })
@@ -456,27 +456,8 @@ impl<'p> Message<'p> {
                 write_reply(reply, octets);
                 REPLY
             }
-            &Self::Broadcast {
-                origin,
-                origin_epoch,
-                number,
-                hops_left,
-                parts,
-                part,
-                stations,
-                payload,
-            } => {
-                let head = BroadcastHeaderFields {
-                    origin,
-                    origin_epoch,
-                    number,
-                    hops_left,
-                    parts,
-                    part,
-                    stations,
-                };
-                octets.extend(head.emit());
-                octets.extend(payload);
+            Self::Broadcast(broadcast) => {
+                write_broadcast(broadcast, octets);
                 BROADCAST
             }
             &Self::Acknowledgement { acknowledged, label } => {
@@ -691,6 +672,15 @@ fn link_back(body: &[u8]) -> Result<LinkBack, MessageError> {
         position: head.position(),
         record: nodes(record).collect(),
     })
+}
+
+fn write_broadcast(broadcast: &Broadcast<'_>, octets: &mut Vec<u8>) {
+    let &Broadcast { origin, origin_epoch, number, hops_left, parts, part, stations, payload } =
+        broadcast;
+    let head =
+        BroadcastHeaderFields { origin, origin_epoch, number, hops_left, parts, part, stations };
+    octets.extend(head.emit());
+    octets.extend(payload);
 }
 
 fn write_link_back(back: &LinkBack, octets: &mut Vec<u8>) {

@@ -277,7 +277,7 @@ impl MeshNode {
             Message::Alive(alive) => self.alive(now, adjacency, &alive),
             Message::Request(request) => self.request(now, adjacency, request),
             Message::Reply(reply) => self.reply(now, adjacency, sender.sequence, &reply),
-            Message::Broadcast { .. } => self.broadcast_arrived(now, adjacency, &message),
+            Message::Broadcast(broadcast) => self.broadcast_arrived(now, adjacency, broadcast),
             Message::Acknowledgement { acknowledged, label } => {
                 self.acknowledged(now, adjacency, acknowledged, label);
             }

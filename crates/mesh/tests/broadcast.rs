@@ -1,7 +1,7 @@
 //! Packets for all nodes that are too long for one message.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
 
-use gatewright_mesh::message::{Message, Sender};
+use gatewright_mesh::message::{Broadcast, Message, Sender};
 use gatewright_mesh::{
     AUTHENTICATION_LEN, LinkProperties, MeshInput, MeshKeys, MeshNode, MeshOutput, MeshSettings,
     MeshTrust, NodeId, Profile,
@@ -114,7 +114,7 @@ fn impossible_parts_are_malformed() {
     for (parts, part, right) in
         [(0, 0, true), (0, 1, false), (1, 0, false), (2, 1, true), (2, 2, false), (15, 14, true)]
     {
-        let message = Message::Broadcast {
+        let message = Message::Broadcast(Broadcast {
             origin: NodeId(1),
             origin_epoch: 1,
             number: 7,
@@ -123,7 +123,7 @@ fn impossible_parts_are_malformed() {
             part,
             stations: false,
             payload: b"part",
-        };
+        });
         let octets = message.encode(sender, Profile::Default);
         assert_eq!(Message::decode(&octets, Profile::Default).is_ok(), right, "{part} of {parts}");
     }

@@ -7,7 +7,7 @@ use super::MeshNode;
 use crate::bridge::BridgePort;
 use crate::edge::{Adjacency, MeshOutput};
 use crate::identity::NodeId;
-use crate::message::Message;
+use crate::message::{Broadcast, Message};
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -171,18 +171,17 @@ impl MeshNode {
         for (part, payload) in (0..).zip(pieces) {
             let number = self.next_number();
             self.broadcasts.is_new((origin, origin_epoch, number));
-            let hops_left = HOPS_MAX;
-            let message = Message::Broadcast {
+            let message = Broadcast {
                 origin,
                 origin_epoch,
                 number,
-                hops_left,
+                hops_left: HOPS_MAX,
                 parts,
                 part,
                 stations: false,
                 payload,
             };
-            self.flood(&message, None);
+            self.flood(&Message::Broadcast(message), None);
         }
     }
 
@@ -191,7 +190,7 @@ impl MeshNode {
         let (origin, origin_epoch) = (self.settings.id, self.settings.epoch);
         let number = self.next_number();
         self.broadcasts.is_new((origin, origin_epoch, number));
-        let message = Message::Broadcast {
+        let message = Broadcast {
             origin,
             origin_epoch,
             number,
@@ -201,7 +200,7 @@ impl MeshNode {
             stations: true,
             payload,
         };
-        self.flood(&message, None);
+        self.flood(&Message::Broadcast(message), None);
     }
 
     /// Delivers a broadcast once, and passes it on.
@@ -209,31 +208,19 @@ impl MeshNode {
         &mut self,
         now: Duration,
         from: Adjacency,
-        message: &Message<'_>,
+        message: Broadcast<'_>,
     ) {
-        let &Message::Broadcast {
-            origin,
-            origin_epoch,
-            number,
-            hops_left,
-            parts,
-            part,
-            stations,
-            payload,
-        } = message
-        else {
-            return;
-        };
+        let Broadcast { origin, origin_epoch, number, parts, part, payload, .. } = message;
         let own = origin == self.settings.id;
         if own || !self.broadcasts.is_new((origin, origin_epoch, number)) {
             self.counters.broadcasts_repeated += 1;
             return;
         }
         self.bridge.hear_remote(now, origin);
-        if stations {
+        if message.stations {
             self.announced(now, origin, payload);
         }
-        let whole = if stations {
+        let whole = if message.stations {
             None
         } else if parts == 0 {
             Some(payload.to_vec())
@@ -248,21 +235,12 @@ impl MeshNode {
             self.send_on_ports(now, None, &packet);
             self.output(MeshOutput::Deliver { origin, packet });
         }
-        let Some(hops_left) = hops_left.checked_sub(1) else { return };
+        let Some(hops_left) = message.hops_left.checked_sub(1) else { return };
         if self.settings.broadcast_relays && !self.is_relay() {
             return;
         }
         self.counters.broadcasts_relayed += 1;
-        let message = Message::Broadcast {
-            origin,
-            origin_epoch,
-            number,
-            hops_left,
-            parts,
-            part,
-            stations,
-            payload,
-        };
+        let message = Message::Broadcast(Broadcast { hops_left, ..message });
         self.flood(&message, Some(from.link));
     }
 

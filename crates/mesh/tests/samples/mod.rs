@@ -1,7 +1,8 @@
 //! One message of each type, with what its fields say.
 
 use gatewright_mesh::message::{
-    Alive, LinkBack, Message, PortHello, Profile, RecordedHop, RouteReply, RouteRequest, Sender,
+    Alive, Broadcast, LinkBack, Message, PortHello, Profile, RecordedHop, RouteReply, RouteRequest,
+    Sender,
 };
 use gatewright_mesh::{NodeId, PathId, Reason, RelayDelay};
 use gatewright_wire::mpls::Label;
@@ -17,12 +18,43 @@ pub(crate) const PATH: PathId =
 pub(crate) type Sample = (&'static str, Vec<u8>, Vec<(&'static str, &'static str)>);
 
 /// Encoded messages with the fields that Wireshark must find.
-#[allow(clippy::too_many_lines, reason = "a table")]
 pub(crate) fn samples() -> Vec<Sample> {
-    let neighbours: Vec<u8> = [1_u64, 2].iter().flat_map(|node| node.to_be_bytes()).collect();
+    let all = [
+        alive(),
+        request(),
+        reply(),
+        broadcast(),
+        acknowledgement(),
+        path_error(),
+        path_tear(),
+        label_unknown(),
+        liveness(),
+        challenge(),
+        challenge_reply(),
+        port_hello(),
+        link_back(),
+    ];
+    all.into()
+}
+
+/// The octets of two neighbours.
+fn neighbours() -> Vec<u8> {
+    [1_u64, 2].iter().flat_map(|node| node.to_be_bytes()).collect()
+}
+
+fn sample(
+    name: &'static str,
+    message: &Message<'_>,
+    fields: Vec<(&'static str, &'static str)>,
+) -> Sample {
+    (name, message.encode(SENDER, Profile::Default), fields)
+}
+
+fn alive() -> Sample {
+    let neighbours = neighbours();
     // Label 16 with 300 octets, label 1,048,575 with 2.
     let labels = [0x00, 0x01, 0x00, 0, 0, 0, 1, 44, 0xff, 0xff, 0xf0, 0, 0, 0, 0, 2];
-    let alive = Message::Alive(Alive {
+    let message = Message::Alive(Alive {
         interval_ms: 2_000,
         more: true,
         part: 5,
@@ -31,7 +63,27 @@ pub(crate) fn samples() -> Vec<Sample> {
         neighbours: Some(&neighbours),
         labels: &labels,
     });
-    let request = Message::Request(RouteRequest {
+    let fields = vec![
+        ("gwmesh.head.kind", "1"),
+        ("gwmesh.head.profile", "1"),
+        ("gwmesh.head.sender", "0x0123456789abcdef"),
+        ("gwmesh.head.sequence", "4000000000"),
+        ("gwmesh.alive.interval", "2000"),
+        ("gwmesh.alive.part", "5"),
+        ("gwmesh.alive.wants_list", "1"),
+        ("gwmesh.alive.delay_base", "77"),
+        ("gwmesh.alive.octet_delay", "12"),
+        ("gwmesh.alive.delay_p99", "900"),
+        ("gwmesh.alive.load", "430"),
+        ("gwmesh.node.node", "0x0000000000000001,0x0000000000000002"),
+        ("gwmesh.label.label", "16,1048575"),
+        ("gwmesh.label.octets_received", "300,2"),
+    ];
+    sample("I'M ALIVE", &message, fields)
+}
+
+fn request() -> Sample {
+    let message = Message::Request(RouteRequest {
         origin: PATH.origin,
         origin_epoch: 3,
         request: 12,
@@ -44,7 +96,22 @@ pub(crate) fn samples() -> Vec<Sample> {
         avoid: vec![NodeId(9)],
         record: vec![RecordedHop { node: NodeId(10), cost: 20, delay_us: 30 }],
     });
-    let reply = Message::Reply(RouteReply {
+    let fields = vec![
+        ("gwmesh.request.origin", "0x00000000000000a0"),
+        ("gwmesh.request.target", "0xffffffffffffffff"),
+        ("gwmesh.request.request", "12"),
+        ("gwmesh.request.frame_limit", "1500"),
+        ("gwmesh.request.hops_left", "8"),
+        ("gwmesh.node.node", "0x0000000000000009"),
+        ("gwmesh.hop.relay", "0x000000000000000a"),
+        ("gwmesh.hop.cost", "20"),
+        ("gwmesh.hop.delay", "30"),
+    ];
+    sample("ROUTE REQUEST", &message, fields)
+}
+
+fn reply() -> Sample {
+    let message = Message::Reply(RouteReply {
         path: PATH,
         request: 12,
         label: Label(1_000_000),
@@ -56,7 +123,19 @@ pub(crate) fn samples() -> Vec<Sample> {
         station: Some(NodeId(0x0202_0304_0506)),
         record: vec![NodeId(10), NodeId(11)],
     });
-    let broadcast = Message::Broadcast {
+    let fields = vec![
+        ("gwmesh.reply.path", "99"),
+        ("gwmesh.reply.label", "1000000"),
+        ("gwmesh.reply.position", "1"),
+        ("gwmesh.reply.cost", "40"),
+        ("gwmesh.reply.station", "0x0000020203040506"),
+        ("gwmesh.node.node", "0x000000000000000a,0x000000000000000b"),
+    ];
+    sample("ROUTE REPLY", &message, fields)
+}
+
+fn broadcast() -> Sample {
+    let message = Message::Broadcast(Broadcast {
         origin: NodeId(1),
         origin_epoch: 2,
         number: 3,
@@ -65,24 +144,44 @@ pub(crate) fn samples() -> Vec<Sample> {
         part: 1,
         stations: false,
         payload: &[0xca, 0xfe],
-    };
-    let acknowledgement = Message::Acknowledgement { acknowledged: 41, label: Some(Label(17)) };
-    let error = Message::PathEnd { path: PATH, reporter: NodeId(10), reason: Reason::SILENT };
-    let tear = Message::PathEnd { path: PATH, reporter: NodeId(10), reason: Reason::UNUSED };
-    let link_back = Message::LinkBack(LinkBack {
-        path: PATH,
-        reporter: NodeId(12),
-        position: 1,
-        record: vec![NodeId(10), NodeId(11)],
     });
-    let port_hello = Message::PortHello(PortHello {
-        port: 2,
-        interval_ms: 300,
-        forwards: true,
-        ready: true,
-        stations: &neighbours,
-    });
-    let liveness = Message::Liveness(gatewright_mesh::layout::LivenessHeaderFields {
+    let fields = vec![
+        ("gwmesh.broadcast.number", "3"),
+        ("gwmesh.broadcast.parts", "2"),
+        ("gwmesh.broadcast.part", "1"),
+        ("gwmesh.broadcast.stations", "0"),
+        ("gwmesh.payload", "cafe"),
+    ];
+    sample("BROADCAST", &message, fields)
+}
+
+fn acknowledgement() -> Sample {
+    let message = Message::Acknowledgement { acknowledged: 41, label: Some(Label(17)) };
+    let fields =
+        vec![("gwmesh.acknowledgement.acknowledged", "41"), ("gwmesh.acknowledgement.label", "17")];
+    sample("PATH ACKNOWLEDGEMENT", &message, fields)
+}
+
+fn path_error() -> Sample {
+    let message = Message::PathEnd { path: PATH, reporter: NodeId(10), reason: Reason::SILENT };
+    let fields = vec![("gwmesh.head.kind", "6"), ("gwmesh.path_end.reason", "2")];
+    sample("PATH ERROR", &message, fields)
+}
+
+fn path_tear() -> Sample {
+    let message = Message::PathEnd { path: PATH, reporter: NodeId(10), reason: Reason::UNUSED };
+    let fields = vec![("gwmesh.head.kind", "7"), ("gwmesh.path_end.reason", "7")];
+    sample("PATH TEAR", &message, fields)
+}
+
+fn label_unknown() -> Sample {
+    let message = Message::LabelUnknown(Label(99_999));
+    let fields = vec![("gwmesh.unknown.label", "99999")];
+    sample("LABEL UNKNOWN", &message, fields)
+}
+
+fn liveness() -> Sample {
+    let message = Message::Liveness(gatewright_mesh::layout::LivenessHeaderFields {
         diagnostic: 1,
         state: 3,
         poll: true,
@@ -99,136 +198,65 @@ pub(crate) fn samples() -> Vec<Sample> {
         required_min_rx_interval: 40_000,
         required_min_echo_rx_interval: 0,
     });
-    let written = |message: &Message<'_>| message.encode(SENDER, Profile::Default);
-    vec![
-        (
-            "I'M ALIVE",
-            written(&alive),
-            vec![
-                ("gwmesh.head.kind", "1"),
-                ("gwmesh.head.profile", "1"),
-                ("gwmesh.head.sender", "0x0123456789abcdef"),
-                ("gwmesh.head.sequence", "4000000000"),
-                ("gwmesh.alive.interval", "2000"),
-                ("gwmesh.alive.part", "5"),
-                ("gwmesh.alive.wants_list", "1"),
-                ("gwmesh.alive.delay_base", "77"),
-                ("gwmesh.alive.octet_delay", "12"),
-                ("gwmesh.alive.delay_p99", "900"),
-                ("gwmesh.alive.load", "430"),
-                ("gwmesh.node.node", "0x0000000000000001,0x0000000000000002"),
-                ("gwmesh.label.label", "16,1048575"),
-                ("gwmesh.label.octets_received", "300,2"),
-            ],
-        ),
-        (
-            "ROUTE REQUEST",
-            written(&request),
-            vec![
-                ("gwmesh.request.origin", "0x00000000000000a0"),
-                ("gwmesh.request.target", "0xffffffffffffffff"),
-                ("gwmesh.request.request", "12"),
-                ("gwmesh.request.frame_limit", "1500"),
-                ("gwmesh.request.hops_left", "8"),
-                ("gwmesh.node.node", "0x0000000000000009"),
-                ("gwmesh.hop.relay", "0x000000000000000a"),
-                ("gwmesh.hop.cost", "20"),
-                ("gwmesh.hop.delay", "30"),
-            ],
-        ),
-        (
-            "ROUTE REPLY",
-            written(&reply),
-            vec![
-                ("gwmesh.reply.path", "99"),
-                ("gwmesh.reply.label", "1000000"),
-                ("gwmesh.reply.position", "1"),
-                ("gwmesh.reply.cost", "40"),
-                ("gwmesh.reply.station", "0x0000020203040506"),
-                ("gwmesh.node.node", "0x000000000000000a,0x000000000000000b"),
-            ],
-        ),
-        (
-            "BROADCAST",
-            written(&broadcast),
-            vec![
-                ("gwmesh.broadcast.number", "3"),
-                ("gwmesh.broadcast.parts", "2"),
-                ("gwmesh.broadcast.part", "1"),
-                ("gwmesh.broadcast.stations", "0"),
-                ("gwmesh.payload", "cafe"),
-            ],
-        ),
-        (
-            "PATH ACKNOWLEDGEMENT",
-            written(&acknowledgement),
-            vec![
-                ("gwmesh.acknowledgement.acknowledged", "41"),
-                ("gwmesh.acknowledgement.label", "17"),
-            ],
-        ),
-        (
-            "PATH ERROR",
-            written(&error),
-            vec![("gwmesh.head.kind", "6"), ("gwmesh.path_end.reason", "2")],
-        ),
-        (
-            "PATH TEAR",
-            written(&tear),
-            vec![("gwmesh.head.kind", "7"), ("gwmesh.path_end.reason", "7")],
-        ),
-        (
-            "LABEL UNKNOWN",
-            written(&Message::LabelUnknown(Label(99_999))),
-            vec![("gwmesh.unknown.label", "99999")],
-        ),
-        (
-            // These fields are those of Wireshark's own dissector.
-            "LIVENESS",
-            written(&liveness),
-            vec![
-                ("bfd.version", "1"),
-                ("bfd.sta", "0x03"),
-                ("bfd.detect_time_multiplier", "3"),
-                ("bfd.my_discriminator", "0x00000005"),
-                ("bfd.your_discriminator", "0x00000006"),
-                ("bfd.desired_min_tx_interval", "50000"),
-                ("bfd.required_min_rx_interval", "40000"),
-            ],
-        ),
-        (
-            "CHALLENGE",
-            written(&Message::Challenge(0x0102_0304_0506_0708)),
-            vec![("gwmesh.head.kind", "10"), ("gwmesh.challenge.nonce", "72623859790382856")],
-        ),
-        (
-            "CHALLENGE REPLY",
-            written(&Message::ChallengeReply(9)),
-            vec![("gwmesh.head.kind", "11"), ("gwmesh.challenge.nonce", "9")],
-        ),
-        (
-            "PORT HELLO",
-            written(&port_hello),
-            vec![
-                ("gwmesh.head.kind", "13"),
-                ("gwmesh.port_hello.port", "2"),
-                ("gwmesh.port_hello.interval", "300"),
-                ("gwmesh.port_hello.forwards", "1"),
-                ("gwmesh.port_hello.ready", "1"),
-                ("gwmesh.node.node", "0x0000000000000001,0x0000000000000002"),
-            ],
-        ),
-        (
-            "LINK BACK",
-            written(&link_back),
-            vec![
-                ("gwmesh.head.kind", "12"),
-                ("gwmesh.link_back.origin", "0x00000000000000a0"),
-                ("gwmesh.link_back.path", "99"),
-                ("gwmesh.link_back.reporter", "0x000000000000000c"),
-                ("gwmesh.link_back.position", "1"),
-                ("gwmesh.node.node", "0x000000000000000a,0x000000000000000b"),
-            ],
-        ),
-    ]
+    // These fields are those of Wireshark's own dissector.
+    let fields = vec![
+        ("bfd.version", "1"),
+        ("bfd.sta", "0x03"),
+        ("bfd.detect_time_multiplier", "3"),
+        ("bfd.my_discriminator", "0x00000005"),
+        ("bfd.your_discriminator", "0x00000006"),
+        ("bfd.desired_min_tx_interval", "50000"),
+        ("bfd.required_min_rx_interval", "40000"),
+    ];
+    sample("LIVENESS", &message, fields)
+}
+
+fn challenge() -> Sample {
+    let message = Message::Challenge(0x0102_0304_0506_0708);
+    let fields = vec![("gwmesh.head.kind", "10"), ("gwmesh.challenge.nonce", "72623859790382856")];
+    sample("CHALLENGE", &message, fields)
+}
+
+fn challenge_reply() -> Sample {
+    let message = Message::ChallengeReply(9);
+    let fields = vec![("gwmesh.head.kind", "11"), ("gwmesh.challenge.nonce", "9")];
+    sample("CHALLENGE REPLY", &message, fields)
+}
+
+fn port_hello() -> Sample {
+    let neighbours = neighbours();
+    let message = Message::PortHello(PortHello {
+        port: 2,
+        interval_ms: 300,
+        forwards: true,
+        ready: true,
+        stations: &neighbours,
+    });
+    let fields = vec![
+        ("gwmesh.head.kind", "13"),
+        ("gwmesh.port_hello.port", "2"),
+        ("gwmesh.port_hello.interval", "300"),
+        ("gwmesh.port_hello.forwards", "1"),
+        ("gwmesh.port_hello.ready", "1"),
+        ("gwmesh.node.node", "0x0000000000000001,0x0000000000000002"),
+    ];
+    sample("PORT HELLO", &message, fields)
+}
+
+fn link_back() -> Sample {
+    let message = Message::LinkBack(LinkBack {
+        path: PATH,
+        reporter: NodeId(12),
+        position: 1,
+        record: vec![NodeId(10), NodeId(11)],
+    });
+    let fields = vec![
+        ("gwmesh.head.kind", "12"),
+        ("gwmesh.link_back.origin", "0x00000000000000a0"),
+        ("gwmesh.link_back.path", "99"),
+        ("gwmesh.link_back.reporter", "0x000000000000000c"),
+        ("gwmesh.link_back.position", "1"),
+        ("gwmesh.node.node", "0x000000000000000a,0x000000000000000b"),
+    ];
+    sample("LINK BACK", &message, fields)
 }

@@ -255,7 +255,7 @@ fn no_rust_file_is_dead() {
 
 #[test]
 fn a_type_name_means_one_thing() {
-    assert_tidy(&shape::ambiguous_names(repository(), 14));
+    assert_tidy(&shape::ambiguous_names(repository(), 10));
     let define = |file: &str, text: &str| File::new(format!("crates/{file}.rs"), text);
     let mut files = vec![
         define("ant/src/a", "pub struct Leg {\n"),

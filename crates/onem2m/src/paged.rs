@@ -31,7 +31,7 @@ pub(crate) struct InstanceRecord {
 /// A 64-bit number in ascending order, which is aligned as one of 32 bits: a record with its number
 /// takes 36 octets instead of 40.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-struct Number {
+struct PackedNumber {
     high: u32,
     low: u32,
 }
@@ -39,8 +39,8 @@ struct Number {
 /// A record without its number.
 #[derive(Clone, Copy, Debug)]
 struct Packed {
-    created: Number,
-    expires: Number,
+    created: PackedNumber,
+    expires: PackedNumber,
     state: u32,
     size: u32,
     name: u32,
@@ -49,11 +49,11 @@ struct Packed {
 /// The records of one container.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PagedInstances {
-    by_seq: DenseMap<Number, Packed>,
+    by_seq: DenseMap<PackedNumber, Packed>,
     names: RefCell<Names>,
     /// By time of expiry, once an instance has expired before an older one; otherwise they expire
     /// in the order of their numbers.
-    expiry: Option<DenseMap<(Number, Number), ()>>,
+    expiry: Option<DenseMap<(PackedNumber, PackedNumber), ()>>,
 }
 
 /// Hash of a given name, with the lower half of the instance's number.
@@ -95,15 +95,15 @@ impl Names {
     }
 }
 
-impl From<u64> for Number {
+impl From<u64> for PackedNumber {
     fn from(number: u64) -> Self {
         let half = |number: u64| u32::try_from(number & u64::from(u32::MAX)).unwrap_or(u32::MAX);
         Self { high: half(number >> 32), low: half(number) }
     }
 }
 
-impl From<Number> for u64 {
-    fn from(Number { high, low }: Number) -> Self {
+impl From<PackedNumber> for u64 {
+    fn from(PackedNumber { high, low }: PackedNumber) -> Self {
         (Self::from(high) << 32) | Self::from(low)
     }
 }
@@ -113,8 +113,8 @@ impl InstanceRecord {
     pub(crate) const ZERO: Self = Self::unpacked(
         0,
         Packed {
-            created: Number { high: 0, low: 0 },
-            expires: Number { high: 0, low: 0 },
+            created: PackedNumber { high: 0, low: 0 },
+            expires: PackedNumber { high: 0, low: 0 },
             state: 0,
             size: 0,
             name: 0,
@@ -168,7 +168,7 @@ impl InstanceRecord {
 }
 
 impl Packed {
-    fn with(self, seq: Number) -> InstanceRecord {
+    fn with(self, seq: PackedNumber) -> InstanceRecord {
         let (created, expires) = (self.created.into(), self.expires.into());
         InstanceRecord::unpacked(seq.into(), self, created, expires)
     }
@@ -230,8 +230,9 @@ impl PagedInstances {
         let hashed = names.sorted().since((hash, 0)).take_while(|((other, _), ())| *other == hash);
         for ((_, low), ()) in hashed {
             let Some((first, last)) = highs() else { break };
-            let numbers = (first..=last).map(|high| Number { high, low });
-            let is_it = |seq: &Number| self.by_seq.get(*seq).is_some_and(|it| it.name == hash);
+            let numbers = (first..=last).map(|high| PackedNumber { high, low });
+            let is_it =
+                |seq: &PackedNumber| self.by_seq.get(*seq).is_some_and(|it| it.name == hash);
             found.extend(numbers.filter(is_it).map(u64::from));
         }
         found
@@ -247,7 +248,7 @@ impl PagedInstances {
     }
 
     pub(crate) fn insert(&mut self, record: &InstanceRecord) {
-        let (seq, packed) = (Number::from(record.seq), Packed::from(record));
+        let (seq, packed) = (PackedNumber::from(record.seq), Packed::from(record));
         self.keep_order(seq, packed.expires);
         self.by_seq.insert(seq, packed);
         if record.name != 0 {
@@ -262,7 +263,7 @@ impl PagedInstances {
         let is_in_order = self.expiry.is_none()
             && records.iter().all(|record| {
                 let before = last.replace((record.seq.into(), record.expires.micros().into()));
-                let is_behind = |(seq, expires): (Number, Number)| {
+                let is_behind = |(seq, expires): (PackedNumber, PackedNumber)| {
                     seq < record.seq.into() && expires <= record.expires.micros().into()
                 };
                 before.is_none_or(is_behind)
@@ -271,19 +272,19 @@ impl PagedInstances {
             self.by_seq.extend(records, |record| (record.seq.into(), Packed::from(record)));
         } else {
             for record in records {
-                let (seq, packed) = (Number::from(record.seq), Packed::from(record));
+                let (seq, packed) = (PackedNumber::from(record.seq), Packed::from(record));
                 self.keep_order(seq, packed.expires);
                 self.by_seq.insert(seq, packed);
             }
         }
         let names = self.names.get_mut();
         for record in records.iter().filter(|record| record.name != 0) {
-            names.push((record.name, Number::from(record.seq).low));
+            names.push((record.name, PackedNumber::from(record.seq).low));
         }
     }
 
     /// Notes when an instance will expire.
-    fn keep_order(&mut self, seq: Number, expires: Number) {
+    fn keep_order(&mut self, seq: PackedNumber, expires: PackedNumber) {
         if let Some(expiry) = &mut self.expiry {
             expiry.insert((expires, seq), ());
             return;
@@ -292,8 +293,8 @@ impl PagedInstances {
         if self.by_seq.last().is_none_or(|(last, it)| last < seq && it.expires <= expires) {
             return;
         }
-        let is_later = |(_, it): (Number, Packed)| it.expires > expires;
-        let is_earlier = |(_, it): (Number, Packed)| it.expires < expires;
+        let is_later = |(_, it): (PackedNumber, Packed)| it.expires > expires;
+        let is_earlier = |(_, it): (PackedNumber, Packed)| it.expires < expires;
         if self.by_seq.before(seq).is_some_and(is_later)
             || self.by_seq.since(seq).next().is_some_and(is_earlier)
         {
@@ -310,7 +311,7 @@ impl PagedInstances {
     }
 
     pub(crate) fn remove(&mut self, seq: u64) -> Option<InstanceRecord> {
-        let number = Number::from(seq);
+        let number = PackedNumber::from(seq);
         let packed = self.by_seq.remove(number)?;
         if packed.name != 0 {
             self.names.get_mut().sorted().remove((packed.name, number.low));
@@ -426,7 +427,7 @@ mod tests {
         const COUNT: u64 = 100_000;
         let mut records = PagedInstances::default();
         for seq in 0..COUNT {
-            let hash = Number::from(seq.wrapping_mul(0x9e37_79b9_7f4a_7c15)).high.max(1);
+            let hash = PackedNumber::from(seq.wrapping_mul(0x9e37_79b9_7f4a_7c15)).high.max(1);
             records.insert(&record(seq, seq, hash));
         }
         let octets = records.by_seq.octets() + records.names.get_mut().sorted().octets();

@@ -66,8 +66,8 @@ pub struct IcmpCounts {
 impl IcmpCounts {
     /// The rows in which something was counted, over all workers.
     pub fn of(sums: &CounterSums) -> Vec<Self> {
-        let of_version = |(ip_version, rows): (u8, &'static [Row])| {
-            let count = move |fate, row: &Row| {
+        let of_version = |(ip_version, rows): (u8, &'static [MessageCounter])| {
+            let count = move |fate, row: &MessageCounter| {
                 let owner = CounterOwner::Icmp(ip_version.into());
                 sums.get(owner, &item(fate, row)).unwrap_or(0)
             };
@@ -95,7 +95,8 @@ pub(crate) struct IcmpCounters {
 impl Default for IcmpCounters {
     /// Counters without a name.
     fn default() -> Self {
-        let rows = |(_, rows): (u8, &[Row])| rows.iter().map(|_| Default::default()).collect();
+        let rows =
+            |(_, rows): (u8, &[MessageCounter])| rows.iter().map(|_| Default::default()).collect();
         Self { rows: VERSIONS.map(rows) }
     }
 }
@@ -129,7 +130,7 @@ impl IcmpCounters {
             IcmpType::V4(kind, code) => (V4, v4, kind.0, Some(code)),
             IcmpType::V6(kind) => (V6, v6, kind.0, None),
         };
-        let is_its = |row: &Row| match row.kind {
+        let is_its = |row: &MessageCounter| match row.kind {
             Some(known) => known == kind && (row.code.is_none() || row.code == code),
             None => true,
         };
@@ -144,28 +145,28 @@ impl IcmpCounters {
     }
 }
 
-/// A row: the type, none for all others, and the code if it has a row of its own.
-struct Row {
+/// The type that is counted, none for all others, and the code if it has a counter of its own.
+struct MessageCounter {
     kind: Option<u8>,
     code: Option<u8>,
     message: &'static str,
 }
 
-const fn v4(kind: Icmpv4Type, message: &'static str) -> Row {
-    Row { kind: Some(kind.0), code: None, message }
+const fn v4(kind: Icmpv4Type, message: &'static str) -> MessageCounter {
+    MessageCounter { kind: Some(kind.0), code: None, message }
 }
 
-const fn v6(kind: Icmpv6Type, message: &'static str) -> Row {
-    Row { kind: Some(kind.0), code: None, message }
+const fn v6(kind: Icmpv6Type, message: &'static str) -> MessageCounter {
+    MessageCounter { kind: Some(kind.0), code: None, message }
 }
 
 /// All types that no other row has.
-const OTHER: Row = Row { kind: None, code: None, message: "other" };
+const OTHER: MessageCounter = MessageCounter { kind: None, code: None, message: "other" };
 
 /// The rows of ICMP; a packet is counted in the first that fits.
-const V4: &[Row] = &[
+const V4: &[MessageCounter] = &[
     v4(Icmpv4Type::ECHO_REPLY, "echo-reply"),
-    Row {
+    MessageCounter {
         kind: Some(Icmpv4Type::DESTINATION_UNREACHABLE.0),
         code: Some(unreachable::FRAGMENTATION_NEEDED),
         message: "fragmentation-needed",
@@ -184,7 +185,7 @@ const V4: &[Row] = &[
 ];
 
 /// The rows of ICMPv6.
-const V6: &[Row] = &[
+const V6: &[MessageCounter] = &[
     v6(Icmpv6Type::DESTINATION_UNREACHABLE, "destination-unreachable"),
     v6(Icmpv6Type::PACKET_TOO_BIG, "packet-too-big"),
     v6(Icmpv6Type::TIME_EXCEEDED, "time-exceeded"),
@@ -204,10 +205,10 @@ const V6: &[Row] = &[
 ];
 
 /// Both IP versions with their rows.
-const VERSIONS: [(u8, &[Row]); 2] = [(4, V4), (6, V6)];
+const VERSIONS: [(u8, &[MessageCounter]); 2] = [(4, V4), (6, V6)];
 
 /// The name of a row's counter in the table of counters.
-fn item(fate: IcmpFate, row: &Row) -> String {
+fn item(fate: IcmpFate, row: &MessageCounter) -> String {
     format!("{} {}", fate.name(), row.message)
 }
 

@@ -15,7 +15,7 @@ use std::{io, thread};
 /// A clone is the same namespace. It goes when the last clone, [`Process`](crate::Process) and
 /// [`TestInterface`](crate::Interface) of it are dropped, after the processes inside have ended.
 #[derive(Clone, Debug)]
-pub struct Namespace(Arc<Held>);
+pub struct Namespace(Arc<HeldNamespace>);
 
 /// A transport whose listening ports can be queried.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -28,7 +28,7 @@ pub enum Transport {
 
 /// The resources that hold the namespace.
 #[derive(Debug)]
-struct Held {
+struct HeldNamespace {
     /// The network namespace itself.
     network: File,
     /// The first process of the process namespace. It reads a pipe whose other end only this
@@ -73,7 +73,8 @@ impl Namespace {
         };
         let (network, anchor) = made.recv().map_err(|_| lost())??;
         let keeper = Mutex::new(Keeper { jobs: Some(jobs), thread: Some(thread) });
-        let namespace = Self(Arc::new(Held { network, anchor: Mutex::new(anchor), keeper }));
+        let namespace =
+            Self(Arc::new(HeldNamespace { network, anchor: Mutex::new(anchor), keeper }));
         namespace.ip(&["link", "set", "lo", "up"])?;
         Ok(namespace)
     }
@@ -180,7 +181,7 @@ impl Namespace {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldNamespace {
     fn drop(&mut self) {
         let anchor = self.anchor.get_mut().unwrap_or_else(PoisonError::into_inner);
         // Its end is the end of every process inside. There is nothing to do about a failure.

@@ -33,11 +33,11 @@ pub(super) struct LatestReadings {
     tables: Option<EntityTables>,
     /// The devices whose reports drivers send on.
     drivers: Option<DriverReports>,
-    known: Mutex<Known>,
+    known: Mutex<LatestInstances>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct LatestInstances {
     /// Readings that the control plane has sent on, by the address of the device's AE.
     sent: HashMap<String, Vec<LatestReading>>,
     /// When the reading arrived that was stored last, by container.
@@ -131,7 +131,7 @@ impl LatestReadings {
     }
 
     /// A poisoned lock is safe here: each entry stands for itself.
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, LatestInstances> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

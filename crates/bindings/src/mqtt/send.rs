@@ -40,21 +40,21 @@ pub(crate) struct MqttSender(Option<Arc<Brokers>>);
 struct Brokers {
     identity: MqttIdentity,
     tls: Option<Arc<ClientConfig>>,
-    known: Mutex<HashMap<String, Known>>,
+    known: Mutex<HashMap<String, RunningBroker>>,
     /// Whether a task closes unused connections.
     watched: AtomicBool,
 }
 
 /// A broker with its loop, which ends with it unless the broker is shared.
 #[derive(Debug)]
-struct Known {
+struct RunningBroker {
     broker: Arc<Broker>,
     since: Instant,
     used: Instant,
     stop: Option<watch::Sender<bool>>,
 }
 
-impl Known {
+impl RunningBroker {
     fn new(broker: &Arc<Broker>, stop: Option<watch::Sender<bool>>) -> Self {
         let now = Instant::now();
         Self { broker: Arc::clone(broker), since: now, used: now, stop }
@@ -85,7 +85,7 @@ impl MqttSender {
     /// Uses this existing connection for its broker.
     pub(crate) fn share(&self, broker: &Arc<Broker>) {
         if let Some(brokers) = &self.0 {
-            brokers.lock().insert(broker.url().authority(), Known::new(broker, None));
+            brokers.lock().insert(broker.url().authority(), RunningBroker::new(broker, None));
         }
     }
 
@@ -138,7 +138,7 @@ fn receiver_of(to: &str) -> &str {
 }
 
 impl Brokers {
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Known>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, RunningBroker>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -157,7 +157,7 @@ impl Brokers {
         let broker = Arc::new(Broker::new(url, &identity, self.tls.clone(), ANSWER_OCTETS_MAX));
         let (stop, stopped) = watch::channel(false);
         spawn(Arc::clone(&broker).run(Arc::new(Nobody), stopped));
-        known.insert(authority, Known::new(&broker, Some(stop)));
+        known.insert(authority, RunningBroker::new(&broker, Some(stop)));
         if !self.watched.swap(true, Ordering::Relaxed) {
             spawn(forget_unused(Arc::downgrade(self)));
         }
@@ -187,7 +187,7 @@ async fn forget_unused(brokers: Weak<Brokers>) {
 
 /// Drops the broker that has been away for longest, so that URLs of unreachable brokers block no
 /// other. Returns whether there is room.
-fn make_room(known: &mut HashMap<String, Known>) -> bool {
+fn make_room(known: &mut HashMap<String, RunningBroker>) -> bool {
     let away = known.iter().filter(|(_, it)| it.stop.is_some() && !it.broker.is_connected());
     let oldest = away.min_by_key(|(_, it)| it.since).map(|(name, _)| name.clone());
     oldest.is_some_and(|name| known.remove(&name).is_some())

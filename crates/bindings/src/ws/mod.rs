@@ -279,7 +279,7 @@ where
 }
 
 /// What a message of WebSocket is to a connection.
-enum Heard {
+enum ReadMessage {
     /// A primitive, whole.
     Content(Bytes),
     /// A control frame (RFC 6455 §5.5).
@@ -293,33 +293,33 @@ async fn hear<S>(
     socket: &mut WebSocketStream<S>,
     meter: &Meter,
     message: Option<Result<Message, Error>>,
-) -> Heard
+) -> ReadMessage
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     match message {
         Some(Ok(Message::Text(text))) => {
             meter.clear();
-            Heard::Content(text.into())
+            ReadMessage::Content(text.into())
         }
         Some(Ok(Message::Binary(octets))) => {
             meter.clear();
-            Heard::Content(octets)
+            ReadMessage::Content(octets)
         }
         Some(Ok(Message::Ping(payload))) => {
             meter.forget(payload.len());
             // Nothing more is read before its pong is accepted: pongs would queue.
-            if flush(socket).await { Heard::Control } else { Heard::End }
+            if flush(socket).await { ReadMessage::Control } else { ReadMessage::End }
         }
         Some(Ok(Message::Pong(payload))) => {
             meter.forget(payload.len());
-            Heard::Control
+            ReadMessage::Control
         }
-        Some(Ok(Message::Frame(_))) => Heard::Control,
-        Some(Ok(Message::Close(_))) | None => Heard::End,
+        Some(Ok(Message::Frame(_))) => ReadMessage::Control,
+        Some(Ok(Message::Close(_))) | None => ReadMessage::End,
         Some(Err(error)) => {
             end_after(socket, meter, &error).await;
-            Heard::End
+            ReadMessage::End
         }
     }
 }
@@ -352,9 +352,9 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin, A: Answers>(
                 };
                 silence = Silence::new(patience);
                 let octets = match hear(&mut socket, meter, message).await {
-                    Heard::Content(octets) => octets,
-                    Heard::Control => continue,
-                    Heard::End => return,
+                    ReadMessage::Content(octets) => octets,
+                    ReadMessage::Control => continue,
+                    ReadMessage::End => return,
                 };
                 let text = serialisation.read(&octets);
                 let Some(text) = unanswering(text, &mut waiting) else { continue };

@@ -196,8 +196,17 @@ impl Repeats {
             let (before, after, after_of_peer) = (NOWHERE, NOWHERE, NOWHERE);
             let since = now;
             let row = None;
-            let known =
-                Known { since, key, peer, place, response, row, before, after, after_of_peer };
+            let known = AnsweredRequest {
+                since,
+                key,
+                peer,
+                place,
+                response,
+                row,
+                before,
+                after,
+                after_of_peer,
+            };
             self.answers.add(known, limits.repeats);
         }
         again
@@ -299,7 +308,7 @@ impl Cse {
         }
     }
 
-    fn known_of(&self, request: &StoredRequest<'_>) -> Option<Known> {
+    fn known_of(&self, request: &StoredRequest<'_>) -> Option<AnsweredRequest> {
         let &StoredRequest { key: [first, second], since, peer, source, bound, .. } = request;
         let key = RequestKey(first, second);
         if self.repeats.answers.slot_of.contains_key(&key) {
@@ -313,7 +322,7 @@ impl Cse {
         let content = || request.pc.as_deref().map(Arc::from);
         response.content = row.map(Resource::to_text).or_else(content);
         let is_elsewhere = response.content.is_none();
-        Some(Known {
+        Some(AnsweredRequest {
             since: Moment::from_micros(since),
             key,
             peer,
@@ -334,7 +343,7 @@ impl Cse {
 /// slots of one age lie together.
 #[derive(Debug)]
 struct Answers {
-    slots: Vec<Option<Known>>,
+    slots: Vec<Option<AnsweredRequest>>,
     free: Vec<usize>,
     oldest: usize,
     latest: usize,
@@ -345,7 +354,7 @@ struct Answers {
 }
 
 #[derive(Debug)]
-struct Known {
+struct AnsweredRequest {
     since: Moment,
     key: RequestKey,
     peer: u64,
@@ -359,7 +368,7 @@ struct Known {
     after_of_peer: usize,
 }
 
-impl Known {
+impl AnsweredRequest {
     /// Appends what is stored of it: a [`StoredRequest`] in JSON, piece by piece, which takes less
     /// time than a serialiser. `row` is that of the resource that is the answer's content.
     fn write(&self, row: Option<u64>, line: &mut String) {
@@ -446,18 +455,18 @@ impl Default for Answers {
 }
 
 impl Answers {
-    fn get_mut(&mut self, key: RequestKey) -> Option<&mut Known> {
+    fn get_mut(&mut self, key: RequestKey) -> Option<&mut AnsweredRequest> {
         let slot = *self.slot_of.get(&key)?;
         self.known(slot)
     }
 
-    fn known(&mut self, slot: usize) -> Option<&mut Known> {
+    fn known(&mut self, slot: usize) -> Option<&mut AnsweredRequest> {
         self.slots.get_mut(slot)?.as_mut()
     }
 
     /// Remembers an answer. Beyond `limit`, its peer loses its oldest if it has more than an equal
     /// share, otherwise the peer with the most does: no peer loses answers within its share.
-    fn add(&mut self, known: Known, limit: usize) {
+    fn add(&mut self, known: AnsweredRequest, limit: usize) {
         let peer = known.peer;
         let count = self.append(known);
         let share = limit.checked_div(self.peers.len()).unwrap_or(limit);
@@ -476,7 +485,7 @@ impl Answers {
     }
 
     fn forget_old(&mut self, now: Moment, age: Duration) {
-        while let Some(Known { since, peer, .. }) = self.known(self.oldest) {
+        while let Some(AnsweredRequest { since, peer, .. }) = self.known(self.oldest) {
             let (since, peer) = (*since, *peer);
             if since.plus(age) > now {
                 return;
@@ -488,10 +497,10 @@ impl Answers {
     }
 
     /// Appends an answer to both lists; returns its peer's number of answers.
-    fn append(&mut self, known: Known) -> usize {
+    fn append(&mut self, known: AnsweredRequest) -> usize {
         let slot = self.free.pop().unwrap_or(self.slots.len());
         let (key, peer, before) = (known.key, known.peer, self.latest);
-        let known = Known { before, ..known };
+        let known = AnsweredRequest { before, ..known };
         match self.slots.get_mut(slot) {
             Some(free) => *free = Some(known),
             None => self.slots.push(Some(known)),
@@ -560,7 +569,7 @@ struct StoredLine<'text> {
     requests: Vec<StoredRequest<'text>>,
 }
 
-/// One answered request, as the store keeps it and [`Known::write`] writes it.
+/// One answered request, as the store keeps it and [`AnsweredRequest::write`] writes it.
 #[derive(Deserialize)]
 struct StoredRequest<'text> {
     key: [u64; 2],

@@ -9,7 +9,9 @@ use crate::{
     messages::{ConversationAnswer, MessageCounting, MessageRecords, MessageTraceRequest},
 };
 use gatewright_config::{AttachMessages, Config};
-use gatewright_part::{Change, ComponentError, Part, ServiceParts, Staged, Unable, Unchanged};
+use gatewright_part::{
+    Change, ComponentError, EventSink, Part, ServiceParts, Staged, Unable, Unchanged,
+};
 use gatewright_stack::Sockets;
 use gatewright_tables::EntityWriters;
 use std::{fmt, sync::Arc};
@@ -19,9 +21,10 @@ use std::{fmt, sync::Arc};
 pub type StartServices =
     fn(&Config, Option<(Sockets, EntityWriters)>) -> Result<ServiceParts, ComponentError>;
 
-/// Starts the gateway programs of a description, with the seed of their randomness.
+/// Starts the gateway programs of a description, with the seed of their randomness and the entrance
+/// of the event log.
 pub type StartPrograms =
-    fn(&Links, &Config, u64) -> Result<Arc<dyn GatewayPrograms>, ComponentError>;
+    fn(&Links, &Config, u64, EventSink) -> Result<Arc<dyn GatewayPrograms>, ComponentError>;
 
 /// The components of a program; the default has none.
 #[derive(Clone, Copy, Debug, Default)]
@@ -61,8 +64,9 @@ impl Assembly {
         links: &Links,
         config: &Config,
         seed: u64,
+        log: EventSink,
     ) -> Result<Arc<dyn GatewayPrograms>, ComponentError> {
-        self.programs.map_or_else(|| Ok(no_programs()), |start| start(links, config, seed))
+        self.programs.map_or_else(|| Ok(no_programs()), |start| start(links, config, seed, log))
     }
 }
 

@@ -294,7 +294,7 @@ impl Gateway {
             }
             part.start_events().into_iter().for_each(|event| events.log(event));
         }
-        let programs = assembly.start_programs(&links, config, seed)?;
+        let programs = assembly.start_programs(&links, config, seed, events.sink())?;
         programs.notes().iter().for_each(|note| say(note));
         let messages = Messages::start(&links, &programs, config)?;
         messages.go_on(&events.sink());

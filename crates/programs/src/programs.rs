@@ -10,14 +10,19 @@ use gatewright_gateway::{
     ConversationAnswer, GatewayPrograms, Links, MessageCounting, MessageCounts, MessageRecord,
     MessageRecords, MessageTraceRequest, beside, read_file,
 };
-use gatewright_lang::{Import, ir::Program};
+use gatewright_lang::{
+    Import,
+    ir::{Program, SessionKey},
+};
 use gatewright_part::{
-    Change, ComponentError, HandledRequests, Part, PartStatus, Sojourn, Staged, Unable,
+    AlarmStatus, Change, ComponentError, EventSink, HandledRequests, LogEvent, LogLevel, Part,
+    PartStatus, Sojourn, Staged, Unable,
 };
 use gatewright_planes::Planes;
 use gatewright_runner::{
-    Direction, Does, Listening, Matching, Piece, PieceSink, Post, PostCounters, PostError,
-    Recording, RequestRate, RunReport, Runner, RunnerError, RunnerOptions,
+    Direction, Does, Listening, LostPeer, Matching, PeerChange, PeerSink, PeerState, Piece,
+    PieceSink, Post, PostCounters, PostError, Recording, RequestRate, RunReport, Runner,
+    RunnerError, RunnerOptions,
 };
 use gatewright_stack::Side;
 use std::collections::BTreeMap;
@@ -28,6 +33,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{fs, mem, thread};
 
+/// The name of the part.
+const PART: &str = "programs";
 /// How long requests may continue when the gateway ends or their program is removed.
 const END_WITHIN: Duration = Duration::from_secs(10);
 
@@ -40,6 +47,7 @@ pub(crate) struct Programs {
     /// Their last report, for status requests while they are exchanged.
     told: Arc<Mutex<PartStatus>>,
     seed: u64,
+    log: EventSink,
 }
 
 /// A program as the description sets it.
@@ -92,9 +100,14 @@ impl Programs {
     /// # Errors
     ///
     /// [`ProgramError`] names the file.
-    pub(crate) fn start(links: &Links, config: &Config, seed: u64) -> Result<Self, ProgramError> {
+    pub(crate) fn start(
+        links: &Links,
+        config: &Config,
+        seed: u64,
+        log: EventSink,
+    ) -> Result<Self, ProgramError> {
         let links = links.clone();
-        let this = Self { links, running: Arc::default(), told: Arc::default(), seed };
+        let this = Self { links, running: Arc::default(), told: Arc::default(), seed, log };
         for meant in ConfiguredProgram::read_all(config).map_err(ProgramError::Refused)? {
             let file = meant.file.clone();
             let running = this.begin(meant).map_err(|source| ProgramError::Run { file, source })?;
@@ -111,8 +124,10 @@ impl Programs {
         let addresses = meant.at.clone();
         // The stack has one socket at an address, so one loop reads it.
         let loops = usize::from(!meant.stack.is_empty());
+        let log = self.log.clone();
+        let peers = Some(PeerSink::new(move |change| log.log(peer_event(&change))));
         let options =
-            RunnerOptions { loops, addresses, seed: self.seed, ..RunnerOptions::default() };
+            RunnerOptions { loops, addresses, seed: self.seed, peers, ..RunnerOptions::default() };
         let network = StackNetwork::new(self.links.planes(), meant.stack.clone());
         let runner = Runner::start_over(network, &meant.program, options)?;
         Ok(RunningProgram { meant, runner })
@@ -169,7 +184,7 @@ impl Programs {
         let places = places(&running, wanted);
         let mut before: Vec<_> = running.drain(..).map(Some).collect();
         let mut was: Vec<_> = before.iter().map(|_| None).collect();
-        let mut refused = None;
+        let (mut refused, mut told) = (None, Vec::new());
         for (meant, place) in meant.into_iter().zip(places) {
             let file = meant.file.clone();
             let taken = place.and_then(|at| Some((before.get_mut(at)?.take()?, was.get_mut(at)?)));
@@ -179,7 +194,7 @@ impl Programs {
                     *was = Some(Was::At(running.len(), one.meant.clone()));
                     let became = one.become_as(meant, self.links.planes());
                     running.push(one);
-                    became
+                    became.map(|lost| told.extend(lost))
                 }
             };
             if let Err(error) = became {
@@ -196,7 +211,7 @@ impl Programs {
             restore(&mut running, was, self.links.planes());
             return Err(why);
         }
-        Ok(StagedPrograms { programs: self.clone(), was })
+        Ok(StagedPrograms { programs: self.clone(), was, told })
     }
 }
 
@@ -260,7 +275,7 @@ impl GatewayPrograms for Programs {
 
 impl Part for Programs {
     fn name(&self) -> &'static str {
-        "programs"
+        PART
     }
 
     fn differences(&self, _: &Config, new: &Config) -> Vec<Change> {
@@ -289,11 +304,13 @@ impl Part for Programs {
 struct StagedPrograms {
     programs: Programs,
     was: Vec<Was>,
+    /// What the exchange costs, for the answer.
+    told: Vec<Change>,
 }
 
 impl Staged for StagedPrograms {
     fn commit(self: Box<Self>) -> Result<Vec<Change>, Unable> {
-        Ok(Vec::new())
+        Ok(self.told)
     }
 
     fn undo(self: Box<Self>) {
@@ -308,12 +325,17 @@ fn told(running: &[RunningProgram]) -> PartStatus {
     }
     let mut sum = RunReport::default();
     let (mut words, mut handlers, mut sojourns) = (Vec::new(), Vec::new(), Vec::new());
+    let mut lost_peers = 0;
     for RunningProgram { meant, runner } in running {
         let name = &meant.program.name;
         let roles = runner.listening().into_iter();
         let roles = roles.map(|it| meant.listens(&it));
         let roles = roles.collect::<Vec<_>>().join(", ");
         words.push(("program", format!("{name} {roles}").trim_end().to_owned()));
+        for LostPeer { role, address, cause } in runner.lost_peers() {
+            words.push(("unreachable", format!("{name}: {role} at {address}: {cause}")));
+            lost_peers += 1;
+        }
         let report = runner.report();
         handlers.extend(report.handlers.iter().map(|(handler, of)| HandledRequests {
             program: name.clone(),
@@ -334,6 +356,7 @@ fn told(running: &[RunningProgram]) -> PartStatus {
     PartStatus {
         words,
         gauges: vec![("connections", sum.connections)],
+        alarms: vec![AlarmStatus { name: "peer-unreachable", raised: lost_peers }],
         counters: counters.into_iter().collect(),
         handlers,
         sojourns,
@@ -373,8 +396,25 @@ pub fn component(
     links: &Links,
     config: &Config,
     seed: u64,
+    log: EventSink,
 ) -> Result<Arc<dyn GatewayPrograms>, ComponentError> {
-    Ok(Arc::new(Programs::start(links, config, seed)?))
+    Ok(Arc::new(Programs::start(links, config, seed, log)?))
+}
+
+/// The event of a server that is lost or back.
+fn peer_event(change: &PeerChange) -> LogEvent {
+    let PeerChange { program, role, address, state } = change;
+    let event = match state {
+        PeerState::Lost(cause) => {
+            let text = format!("{change}; each message for it tries again");
+            LogEvent::new(LogLevel::Warning, PART, "peer-lost", text).with("cause", cause)
+        }
+        PeerState::Back(after) => {
+            LogEvent::new(LogLevel::Info, PART, "peer-back", change.to_string())
+                .with("seconds", after.as_secs())
+        }
+    };
+    event.with("program", program).with("role", role).with("address", address)
 }
 
 /// An attachment in the form that a machine takes.
@@ -539,19 +579,42 @@ impl ConfiguredProgram {
 }
 
 impl RunningProgram {
-    /// Makes a different program take over; the same program stays.
-    fn become_as(&mut self, meant: ConfiguredProgram, planes: &Planes) -> Result<(), RunnerError> {
+    /// Makes a different program take over; the same program stays, with its sessions. Returns the
+    /// sessions by a key that the new program does not have.
+    fn become_as(
+        &mut self,
+        meant: ConfiguredProgram,
+        planes: &Planes,
+    ) -> Result<Option<Change>, RunnerError> {
         let same = |meant: &ConfiguredProgram| {
             let settings = (meant.at.clone(), meant.stack.clone());
             (settings, meant.texts.clone(), meant.program.parameters.clone())
         };
+        let mut lost = None;
         if same(&self.meant) != same(&meant) {
+            let is_keyed = self
+                .meant
+                .program
+                .session
+                .as_ref()
+                .is_some_and(|session| !matches!(session.key, SessionKey::Connection));
+            let keyed = if is_keyed { self.runner.report().keyed_sessions } else { 0 };
+            lost = (keyed > 0).then(|| sessions_lost(&self.meant.file, keyed));
             let network = self.runner.network().renewed(planes, meant.stack.clone());
             self.runner.replace_over(network, &meant.program, meant.at.clone())?;
         }
         self.meant = meant;
-        Ok(())
+        Ok(lost)
     }
+}
+
+/// The change of a program whose replacement does not have its sessions.
+fn sessions_lost(file: &str, sessions: u64) -> Change {
+    let how = format!(
+        "{sessions} sessions are not taken over, as the program or its settings have changed: \
+         their next requests begin new ones"
+    );
+    Change::new(format!("program {file}"), how)
 }
 
 impl Drop for RemovedProgram {

@@ -3,6 +3,7 @@
 use crate::accept::{Accepted, RoleListener};
 use crate::captured::{Piece, PieceSink};
 use crate::mailbox::{LoopMessage, Mailbox};
+use crate::peers::Peers;
 use crate::plan::{Planned, RoleAddress, RoleSocket, SocketOrigin};
 use crate::report::Tally;
 use crate::resolver::{Question, Resolver};
@@ -34,6 +35,7 @@ const READS_AT_ONCE: usize = 2;
 pub(crate) struct Resources<'t, P: Poller> {
     pub(crate) poller: &'t mut P,
     pub(crate) resolver: &'t Resolver<P>,
+    pub(crate) peers: &'t Peers,
     pub(crate) mailbox: &'t Mailbox<P>,
     /// All loops of the program, and the index of this one.
     pub(crate) loops: (&'t [Mailbox<P>], usize),
@@ -295,15 +297,19 @@ impl<P: Poller> Generation<P> {
                     self.machine.connected(resources.now, id);
                 }
                 Ok(()) => return,
-                Err(_) => {
+                Err(error) => {
                     self.remove(slot);
                     self.machine.connect_failed(resources.now, id);
+                    self.report_peers(resources, Some(&error));
                     return;
                 }
             }
-        } else if ready.failed && connection.stream.take_error().is_err() {
+        } else if ready.failed
+            && let Err(error) = connection.stream.take_error()
+        {
             self.remove(slot);
             self.machine.broken(resources.now, id);
+            self.report_peers(resources, Some(&error));
             return;
         }
         let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
@@ -400,6 +406,28 @@ impl<P: Poller> Generation<P> {
         }
         for id in std::mem::take(&mut self.held_back) {
             self.flush(id);
+        }
+        self.report_peers(resources, None);
+        self.watch_peers(resources);
+    }
+
+    /// Has its machine report servers that answer while any server is lost.
+    pub(crate) fn watch_peers(&mut self, resources: &Resources<'_, P>) {
+        self.machine.report_reached(resources.peers.is_any_lost());
+    }
+
+    /// Passes on what the machine reports of servers, with the system's error if there is one. A
+    /// program that was replaced says nothing: its servers may be others.
+    fn report_peers(&mut self, resources: &mut Resources<'_, P>, error: Option<&std::io::Error>) {
+        while let Some(report) = self.machine.poll_peer() {
+            let program = self.machine.program();
+            let Some(role) = program.role(report.role).filter(|_| self.until.is_none()) else {
+                continue;
+            };
+            let names = (program.name.as_str(), role.name.as_str());
+            if !resources.peers.take(names, &report, (resources.now, error)) {
+                resources.tally.peers_unlisted += 1;
+            }
         }
     }
 
@@ -534,9 +562,10 @@ impl<P: Poller> Generation<P> {
                 self.machine.filled(resources.now, id, 0);
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => self.want_read(id),
-            Err(_) => {
+            Err(error) => {
                 self.remove(id.slot());
                 self.machine.broken(resources.now, id);
+                self.report_peers(resources, Some(&error));
             }
         }
     }
@@ -564,9 +593,10 @@ impl<P: Poller> Generation<P> {
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => connection.writable = false,
             Err(error) if error.kind() == ErrorKind::Interrupted => self.want_write(id),
-            Err(_) => {
+            Err(error) => {
                 self.remove(id.slot());
                 self.machine.broken(resources.now, id);
+                self.report_peers(resources, Some(&error));
             }
         }
     }
@@ -635,10 +665,12 @@ impl<P: Poller> Generation<P> {
     fn connect(&mut self, resources: &mut Resources<'_, P>, id: ConnId, to: SocketAddr) {
         let stream =
             resources.poller.connect(to, token(EventSource::Connection(id.slot()), self.index));
-        if let Ok(stream) = stream {
-            self.insert(id, stream, true);
-        } else {
-            self.machine.connect_failed(resources.now, id);
+        match stream {
+            Ok(stream) => self.insert(id, stream, true),
+            Err(error) => {
+                self.machine.connect_failed(resources.now, id);
+                self.report_peers(resources, Some(&error));
+            }
         }
     }
 

@@ -21,6 +21,8 @@
 //!   ([`Runner::attach`]). Where none is attached, messages cost nothing more.
 //! - One conversation at a time is recorded from its beginning ([`Runner::record`]): a trace of a
 //!   message in service, and a test that repeats it.
+//! - A server that cannot be reached is reported once, and again when it is back
+//!   ([`RunnerOptions::peers`]).
 //!
 //! [`LocalLoop`] is one loop on the caller's thread: over a simulated network, a test of a program in
 //! virtual time.
@@ -36,6 +38,7 @@ mod generation;
 mod kernel;
 mod local;
 mod mailbox;
+mod peers;
 mod plan;
 mod recording;
 mod report;
@@ -53,6 +56,7 @@ pub use gatewright_translate::machine::{
 };
 pub use kernel::{KernelDatagrams, KernelListener, KernelNetwork, KernelPoller, KernelStream};
 pub use local::{LocalLoop, Stopper};
+pub use peers::{LostPeer, PeerChange, PeerSink, PeerState};
 pub use recording::{RecordError, Recording};
 pub use report::{Handled, RunReport};
 pub use runner::{Listening, Runner, RunnerOptions};

@@ -13,6 +13,8 @@ pub struct RunReport {
     pub connections: u64,
     /// Those of them that belong to replaced programs.
     pub draining: u64,
+    /// Sessions of the program that requests find by a key.
+    pub keyed_sessions: u64,
     /// Events since the start, by name: of the loops (`reads`, `octets_in` …) and of the machines
     /// (limits reached, malformed messages …).
     pub counters: BTreeMap<&'static str, u64>,
@@ -43,6 +45,7 @@ impl RunReport {
         self.loops += other.loops;
         self.connections += other.connections;
         self.draining += other.draining;
+        self.keyed_sessions += other.keyed_sessions;
         for (name, number) in other.counters {
             self.count(name, number);
         }
@@ -85,6 +88,7 @@ pub(crate) struct Tally {
     pub(crate) names_refused: u64,
     pub(crate) programs_replaced: u64,
     pub(crate) drains_cut: u64,
+    pub(crate) peers_unlisted: u64,
 }
 
 impl Tally {
@@ -105,6 +109,7 @@ impl Tally {
             ("names_refused", self.names_refused),
             ("programs_replaced", self.programs_replaced),
             ("drains_cut", self.drains_cut),
+            ("peers_unlisted", self.peers_unlisted),
         ] {
             report.count(name, number);
         }

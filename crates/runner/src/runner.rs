@@ -4,6 +4,7 @@ use crate::captured::PieceSink;
 use crate::error::RunnerError;
 use crate::kernel::KernelNetwork;
 use crate::mailbox::{LoopMessage, Mailbox};
+use crate::peers::{LostPeer, PeerSink, Peers};
 use crate::plan::{self, Planned, RoleAddress, RoleSite, RoleSocket, SocketOrigin};
 use crate::recording::{RecordError, Recording};
 use crate::report::RunReport;
@@ -37,6 +38,8 @@ pub struct RunnerOptions {
     pub seed: u64,
     /// How long sessions of a replaced program may continue.
     pub drain_within: Duration,
+    /// Receives changes of the servers that the program calls: lost and back.
+    pub peers: Option<PeerSink>,
 }
 
 impl Default for RunnerOptions {
@@ -44,7 +47,7 @@ impl Default for RunnerOptions {
     /// how long a mail may take (RFC 5321 §4.5.3.2.6).
     fn default() -> Self {
         let drain_within = Duration::from_mins(10);
-        Self { loops: 0, addresses: Vec::new(), seed: 0, drain_within }
+        Self { loops: 0, addresses: Vec::new(), seed: 0, drain_within, peers: None }
     }
 }
 
@@ -67,6 +70,7 @@ pub struct Runner<N: Network = KernelNetwork> {
     descriptors: Option<Claim>,
     note: Option<String>,
     program: Arc<Program>,
+    peers: Peers,
     /// Posts attached to handlers of the program.
     posts: Mutex<Vec<Post>>,
     /// Whether a conversation is recorded.
@@ -106,9 +110,10 @@ impl<N: Network> Runner<N> {
         let count = if program.is_of_one_loop() { 1 } else { count };
         let LoopPlan { planned, sites } = plan(&network, program, &options, count, &[])?;
         let resolver = Resolver::start(&network)?;
+        let peers = Peers::new(options.peers.clone());
         let mut workers = Vec::new();
         for planned in planned {
-            let mut worker = Worker::new(resolver.clone(), &network)?;
+            let mut worker = Worker::new(resolver.clone(), &network, peers.clone())?;
             worker.replace(planned, options.drain_within)?;
             workers.push(worker);
         }
@@ -128,6 +133,7 @@ impl<N: Network> Runner<N> {
             descriptors,
             note,
             program,
+            peers,
             posts,
             is_recording,
         };
@@ -228,6 +234,7 @@ impl<N: Network> Runner<N> {
         // Before the new claim, or the same connections would count twice.
         self.descriptors = None;
         (self.descriptors, self.note) = claim(&sites, program, count);
+        self.peers.clear();
         self.sites = sites;
         self.network = network;
         self.program = Arc::clone(program);
@@ -238,6 +245,11 @@ impl<N: Network> Runner<N> {
     /// The program that takes requests.
     pub fn program(&self) -> &Program {
         &self.program
+    }
+
+    /// Servers that it calls and cannot reach.
+    pub fn lost_peers(&self) -> Vec<LostPeer> {
+        self.peers.lost()
     }
 
     /// Attaches a post to handlers of the program, in every loop. It sees messages that begin from

@@ -2,6 +2,7 @@
 
 use crate::generation::{Capturing, Generation, Resources};
 use crate::mailbox::{LoopMessage, Mailbox};
+use crate::peers::Peers;
 use crate::plan::Planned;
 use crate::report::{Handled, RunReport, Tally};
 use crate::resolver::Resolver;
@@ -24,6 +25,8 @@ pub(crate) struct Worker<P: Poller> {
     mailbox: Mailbox<P>,
     messages: Receiver<LoopMessage<P>>,
     resolver: Resolver<P>,
+    /// Lost servers of the program, as all loops see them.
+    peers: Peers,
     generations: [Option<Generation<P>>; GENERATIONS_MAX],
     /// Index of the generation that takes requests.
     current: usize,
@@ -45,6 +48,7 @@ impl<P: Poller> Worker<P> {
     pub(crate) fn new(
         resolver: Resolver<P>,
         network: &impl Network<Poller = P>,
+        peers: Peers,
     ) -> io::Result<Self> {
         let poller = network.poller()?;
         let waker = poller.waker();
@@ -54,6 +58,7 @@ impl<P: Poller> Worker<P> {
             mailbox: Mailbox { messages: sender, waker },
             messages,
             resolver,
+            peers,
             generations: Default::default(),
             current: 0,
             serial: 0,
@@ -128,6 +133,7 @@ impl<P: Poller> Worker<P> {
         let mut resources = Resources {
             poller: &mut self.poller,
             resolver: &self.resolver,
+            peers: &self.peers,
             mailbox: &self.mailbox,
             loops: (&self.loops.0, self.loops.1),
             scratch,
@@ -164,6 +170,7 @@ impl<P: Poller> Worker<P> {
     fn take(&mut self, ready: &[Readiness], woken: bool, scratch: &mut [u8]) {
         let now = self.poller.now();
         self.with(scratch, now, |generations, resources| {
+            generations.iter_mut().flatten().for_each(|it| it.watch_peers(resources));
             for &one in ready {
                 report(generations, resources, one);
             }
@@ -274,6 +281,9 @@ impl<P: Poller> Worker<P> {
             report.connections += generation.open();
             if generation.until.is_some() {
                 report.draining += generation.open();
+            } else {
+                let keyed = generation.machine.keyed_sessions();
+                report.keyed_sessions += u64::try_from(keyed).unwrap_or(u64::MAX);
             }
         }
         self.tally.tell(&mut report);

@@ -28,7 +28,7 @@ pub enum BackEnd {
 
 /// A gateway that runs until it is dropped.
 pub enum Gateway {
-    Native(Runner),
+    Native(Box<Runner>),
     Built(#[expect(dead_code, reason = "it ends the process")] Process),
 }
 
@@ -90,7 +90,7 @@ impl BackEnd {
                 RunnerOptions { loops, addresses: at.collect(), ..RunnerOptions::default() };
             let program = compiled(name, text);
             let started = net.run(|| Runner::start(&program, options));
-            return Gateway::Native(started.unwrap().unwrap());
+            return Gateway::Native(Box::new(started.unwrap().unwrap()));
         }
         self.run_built(net, (name, text), 1, at)
     }

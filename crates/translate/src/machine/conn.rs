@@ -1,5 +1,6 @@
 //! TCP connections: events that the caller reports.
 
+use super::reach::PeerLoss;
 use super::record::PeerEvent;
 use super::slab::{ConnId, QueryId};
 use super::state::{Conn, ConnectionState, Written};
@@ -69,6 +70,7 @@ impl Machine {
         if self.conns.get(conn).is_some_and(|of| of.state == ConnectionState::Connecting) {
             self.record_unreached(conn);
             self.count(Count::ConnectFailed);
+            self.peer_is_lost(conn, PeerLoss::Unreachable);
             self.lose_conn(conn);
         }
         self.settle();
@@ -153,6 +155,7 @@ impl Machine {
         if self.conns.get(conn).is_some() {
             self.record_end(conn, PeerEvent::Closes);
             self.count(Count::Broken);
+            self.peer_ends(conn);
             self.lose_conn(conn);
         }
         self.settle();
@@ -225,11 +228,13 @@ impl Machine {
             (Some(QueryOwner::Conn(conn)), None) => {
                 self.record_unreached(conn);
                 self.count(Count::Unresolved);
+                self.peer_is_lost(conn, PeerLoss::Unresolved);
                 self.lose_conn(conn);
             }
             (Some(QueryOwner::Task(task)), Some(to)) => self.send_datagram_to(task, to),
             (Some(QueryOwner::Task(task)), None) => {
                 self.count(Count::Unresolved);
+                self.asked_target_is_lost(task, PeerLoss::Unresolved);
                 self.send_failed(task);
             }
             (None, _) => {}

@@ -1,5 +1,6 @@
 //! Requests in flight, and their outcomes.
 
+use super::reach::PeerLoss;
 use super::slab::{ConnId, ExchangeId, IncomingId, TaskId};
 use super::state::{Exchange, MessagePurpose, Passing, Repetition};
 use super::timers::Timer;
@@ -21,6 +22,7 @@ impl Machine {
         of.octets = Vec::new();
         let (task, gather) = (of.task, of.gather);
         self.timers.cancel(repetition);
+        self.peer_answers(exchange);
         if let Some(incoming) = self.incomings.get_mut(id) {
             incoming.task = Some(task);
         }
@@ -142,6 +144,7 @@ impl Machine {
         self.count(Count::Late);
         let Some(of) = self.end_exchange(id) else { return };
         if !of.begun {
+            self.target_is_lost(of.role, of.target.clone(), PeerLoss::Silent);
             self.send_failed(of.task);
         }
         if let Some(conn) = of.conn {

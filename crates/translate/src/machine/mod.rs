@@ -59,6 +59,7 @@ mod exchange;
 mod peers;
 mod post;
 mod pump;
+mod reach;
 mod read;
 mod record;
 mod request;
@@ -75,6 +76,7 @@ mod wait;
 pub use address::{AddressError, RoleTarget};
 pub use counters::HandlerCounters;
 pub use post::{Captured, Direction, Does, Matching, Post, PostCounters, PostError, RequestRate};
+pub use reach::{PeerLoss, PeerReport, PeerSeen};
 pub use record::{
     CONVERSATION_OCTETS_MAX, Conversation, ConversationGap, ConversationStep, PeerEvent,
 };
@@ -300,6 +302,10 @@ pub struct Machine {
     posts: Option<Box<Posts>>,
     /// Records the next conversation that reaches certain handlers, if requested.
     recorder: Option<Box<ConversationRecorder>>,
+    /// Reports about servers that wait to be polled.
+    peer_reports: VecDeque<PeerReport>,
+    /// Whether connections and answers of servers are reported.
+    reports_reached: bool,
 }
 
 impl Machine {
@@ -376,9 +382,16 @@ impl Machine {
             traced: None,
             posts: None,
             recorder: None,
+            peer_reports: VecDeque::new(),
+            reports_reached: false,
         };
         machine.start_clocks();
         Ok(machine)
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Program {
+        &self.program
     }
 
     /// The roles, in the order of their ids.
@@ -438,6 +451,11 @@ impl Machine {
             ("messages", self.incomings.len()),
             ("names", self.queries.len()),
         ]
+    }
+
+    /// Number of sessions that requests find by a key: they hold what earlier requests left.
+    pub fn keyed_sessions(&self) -> usize {
+        self.keyed.len()
     }
 
     /// Handles the passage of time; one of the connections that wait for their turn has it.

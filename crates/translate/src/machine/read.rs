@@ -73,7 +73,10 @@ impl Machine {
                 }
                 Side::Server if of.receiver.is_some() => self.lose_conn(conn),
                 Side::Server => {}
-                Side::Client => self.lose_conn(conn),
+                Side::Client => {
+                    self.peer_ends(conn);
+                    self.lose_conn(conn);
+                }
             }
         }
     }

@@ -90,22 +90,23 @@ impl Machine {
         };
         let (role, target) = (pending.role, pending.target.clone());
         let Some(most) = self.program.role(role).and_then(|role| role.shared) else { return false };
-        let Self { roles, conns, .. } = self;
         let fits = |conn: &ConnId| {
-            conns.get(*conn).is_some_and(|of| {
+            self.conns.get(*conn).is_some_and(|of| {
                 of.target.as_ref() == Some(&target)
                     && !matches!(of.state, ConnectionState::Closing | ConnectionState::Lingering)
             })
         };
-        let shared = roles.get(role.index()).map_or(&[][..], |role| &role.shared);
-        let found = shared.iter().copied().find(fits);
-        if let Some(found) = found {
-            self.record_used(id, role, found);
-        }
-        let Some(conn) = found.or_else(|| self.connect_shared(id, role, target)) else {
+        let shared = self.roles.get(role.index()).map_or(&[][..], |role| &role.shared);
+        let mut shared = shared.iter().copied().filter(fits);
+        let any = shared.clone().next();
+        // What opened the others' connection is in no recording: a recorded handler opens its own.
+        let is_recorded = self.is_recorded(id);
+        let found = shared.find(|conn| !is_recorded || self.is_recorded_with(id, *conn));
+        let Some(conn) = found.or_else(|| self.connect_shared(id, role, target)).or(any) else {
             self.send_failed(id);
             return true;
         };
+        self.record_used(id, role, conn);
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         if self.conns.get(conn).is_some_and(|of| of.waiters.len() >= most) {
             self.count(Count::NoRoom);
@@ -260,7 +261,10 @@ impl Machine {
             {
                 self.start(handler, Origin::Opening { role, conn });
             }
-            _ => self.serve_waiters(conn),
+            _ => {
+                self.peer_is_connected(conn);
+                self.serve_waiters(conn);
+            }
         }
     }
 
@@ -269,6 +273,7 @@ impl Machine {
         let origin = self.tasks.get(id).map(|task| task.origin);
         self.end_task(id, true);
         if let Some(Origin::Opening { conn, .. }) = origin {
+            self.peer_is_connected(conn);
             self.serve_waiters(conn);
             self.let_go_if_free(conn);
         }

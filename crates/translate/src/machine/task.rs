@@ -1,5 +1,6 @@
 //! Running handlers: their values, their waits and their end.
 
+use super::reach::PeerLoss;
 use super::slab::{IncomingId, TaskId};
 use super::state::{Goal, Origin, Passing, Reg, Task, Wait};
 use super::{Machine, Work};
@@ -110,6 +111,7 @@ impl Machine {
             }
             Origin::Opening { conn, .. } => {
                 self.end_task(id, false);
+                self.peer_is_lost(conn, PeerLoss::Refused);
                 self.lose_conn(conn);
             }
             Origin::Every { .. } => self.end_task(id, false),

@@ -1,5 +1,6 @@
 //! Waits of handlers, and how handlers resume.
 
+use super::reach::PeerLoss;
 use super::slab::{IncomingId, TaskId};
 use super::state::{Origin, Wait};
 use super::timers::Timer;
@@ -212,6 +213,7 @@ impl Machine {
                         && (of.state != super::state::ConnectionState::Open || of.opening.is_some())
                 };
                 if let Some(conn) = conn.filter(|conn| self.conns.get(*conn).is_some_and(unfit)) {
+                    self.peer_is_lost(conn, PeerLoss::Silent);
                     self.leave(conn);
                     self.lose_conn(conn);
                 }
@@ -219,6 +221,7 @@ impl Machine {
             Wait::Written(conn) => {
                 let conn = *conn;
                 self.count(Count::Late);
+                self.peer_is_lost(conn, PeerLoss::Silent);
                 self.lose_conn(conn);
                 self.send_failed(id);
             }

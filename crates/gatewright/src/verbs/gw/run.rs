@@ -8,13 +8,14 @@ use gatewright_command::verbs::run::{seed, stopped};
 use gatewright_diagnostic::Sources;
 use gatewright_lang::ir::Program;
 use gatewright_programs::{ProgramError, ProgramSettings};
-use gatewright_runner::{Runner, RunnerError, RunnerOptions};
+use gatewright_runner::{PeerChange, PeerSink, Runner, RunnerError, RunnerOptions};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 /// How often changed files are looked for.
@@ -122,13 +123,15 @@ impl Run {
                 .apply(program)
                 .map_err(|why| Failure::new(Exit::Configuration, format!("{file}: {why}")))?;
         }
+        // Threads from here on leave interrupts to this one.
+        let stopped = stopped()?;
         let options = RunnerOptions {
             loops: self.loops,
             addresses: self.at.clone(),
             seed: seed()?,
             drain_within: Duration::from_secs(self.drain),
+            peers: Some(peer_notes(face)?),
         };
-        let stopped = stopped()?;
         let mut running = Vec::new();
         for (file, (program, sources)) in self.files.iter().zip(compiled) {
             let program = Arc::new(program);
@@ -260,6 +263,21 @@ impl LoadedProgram {
         }
     }
 }
+
+/// A sink that notes changes of servers on a thread of its own: a reader of standard error that stops
+/// reading stops no loop.
+fn peer_notes(face: Face) -> Result<PeerSink> {
+    let (to, changes) = sync_channel::<PeerChange>(NOTES_MAX);
+    let note = move || changes.iter().for_each(|change| face.note(&change.to_string()));
+    thread::Builder::new().name("peer-notes".to_owned()).spawn(note)?;
+    Ok(PeerSink::new(move |change| {
+        // The reader is that slow: what is lost now is in the counters.
+        let _lost = to.try_send(change);
+    }))
+}
+
+/// Maximum number of notes about servers that wait to be written.
+const NOTES_MAX: usize = 64;
 
 /// Why a program cannot be run, with its exit code.
 fn failure(file: &str, source: RunnerError) -> Failure {

@@ -186,6 +186,59 @@ fn a_datagram_is_traced_with_its_fresh_numbers_and_parameters() {
     assert!(said.code == 0 && said.out.contains("1 of 1 tests pass"), "{}{}", said.out, said.err);
 }
 
+/// A broker that accepts clients, and takes what they publish.
+fn broker() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for mut client in listener.incoming().flatten() {
+            thread::spawn(move || {
+                let mut octets = [0; 1024];
+                // CONNACK (MQTT 3.1.1 §3.2).
+                let _gone =
+                    client.read(&mut octets).and_then(|_| client.write_all(b"\x20\x02\0\0"));
+                while client.read(&mut octets).is_ok_and(|read| read > 0) {}
+            });
+        }
+    });
+    port
+}
+
+/// The connection that all sessions share was open before: the traced message opens another one, so
+/// the test has what the broker said to it.
+#[test]
+fn a_message_over_a_shared_connection_is_traced_with_its_opening() {
+    let text = fs::read_to_string(examples().join("coap_to_mqtt.gate")).unwrap();
+    let broker = broker();
+    let at = format!(
+        "[\"apps=127.0.0.1:0\", \"feed=127.0.0.1:{broker}\", \"broker=127.0.0.1:{broker}\"]"
+    );
+    let description = format!("[[program]]\nfile = \"program.gate\"\nat = {at}\n");
+    let daemon = start("shared", &text, &["coap.gate", "observe.gate", "mqtt.gate"], &description);
+    let apps = port(&daemon);
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(WITHIN)).unwrap();
+    let mut id = 0_u16;
+    // PUT /a with `20` (RFC 7252 §3), which is published.
+    let mut put = || {
+        id += 1;
+        let packet = [&[0x40, 3], &id.to_be_bytes()[..], b"\xb1a\xff20"].concat();
+        socket.send_to(&packet, ("127.0.0.1", apps)).unwrap();
+        let mut answer = [0; 100];
+        let length = socket.recv(&mut answer).unwrap();
+        assert_eq!(answer[..length][1], 0x44, "2.04 Changed");
+    };
+    put();
+    let saved = daemon.folder.join("saved.gate");
+    let said = trace(&daemon, "gateway:coap_to_mqtt/put", &saved, put);
+    assert_eq!(said.code, 0, "{}{}", said.out, said.err);
+    assert!(!said.err.contains("may fail"), "{}", said.err);
+    let test = fs::read_to_string(&saved).unwrap();
+    assert!(test.contains("broker sends"), "{test}");
+    let said = gatewright(&["gw", "test", "--every-split", saved.to_str().unwrap()]);
+    assert!(said.code == 0 && said.out.contains("1 of 1 tests pass"), "{}{}", said.out, said.err);
+}
+
 #[test]
 fn what_cannot_be_traced_is_told() {
     let text = fs::read_to_string(examples().join("coap_to_modbus.gate")).unwrap();

@@ -23,7 +23,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(10);
 /// A recorded conversation, as a test.
 #[derive(Debug)]
 pub struct RecordedTest {
-    /// The texts of the program, with the test.
+    /// The texts of the program; the test is one of its own, which imports the program.
     pub sources: Sources,
     /// The program with the test, its last.
     pub compiled: Compiled,
@@ -46,16 +46,25 @@ pub fn recorded_test(answer: &ConversationAnswer) -> Result<Option<RecordedTest>
     }
     let (file, text) = answer.texts.first().cloned().ok_or("no program")?;
     let gaps = answer.gaps.clone();
-    let (sources, first) = compile(&answer.texts, &file, text.clone());
+    let (sources, first) = compile(&answer.texts, &file, text);
     let Some(program) = &first.program else {
         // Only another version has another language.
         let text = String::new();
         return Ok(Some(RecordedTest { sources, compiled: first, program: file, text, gaps }));
     };
     let test = block(program, answer).ok_or("octets")?;
-    let (sources, compiled) =
-        compile(&answer.texts, &file, format!("{}\n\n{test}", text.trim_end()));
+    // What is found in the test must not be said of the program's file.
+    let (sources, compiled) = compile(&answer.texts, RECORDED, importing(&file, &test));
     Ok(Some(RecordedTest { sources, compiled, program: file, text: test, gaps }))
+}
+
+/// The name of the text of a recorded test.
+pub const RECORDED: &str = "recorded test";
+
+/// The text of a test that imports its program from `path`.
+pub fn importing(path: &str, test: &str) -> String {
+    let quoted = quoted(path.as_bytes());
+    format!("use {quoted}\n\n{test}")
 }
 
 /// Compiles a program as the gateway read it, whatever its files hold now.

@@ -326,6 +326,12 @@ impl Machine {
         self.recorded_task(task).is_some()
     }
 
+    /// Whether a connection is recorded with the conversation of a handler.
+    pub(crate) fn is_recorded_with(&self, task: TaskId, conn: ConnId) -> bool {
+        let conversation = self.recorded_task(task);
+        conversation.is_some() && conversation == self.recorded_conn(conn).map(|(at, _)| at)
+    }
+
     /// Records what a handler's new connection carries.
     pub(crate) fn record_opened(&mut self, task: TaskId, conn: ConnId) {
         if let Some(at) = self.recorded_task(task)

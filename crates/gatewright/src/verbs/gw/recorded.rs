@@ -8,11 +8,13 @@ use gatewright_command::{
 };
 use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_lang::{
-    Compiled,
+    Compiled, Import,
     ir::{Program, Role, Side, Transport},
 };
 use gatewright_link::pcapng::CaptureReader;
-use gatewright_programs::recorded_test::{PeerEvent, RecordedStep, test_block};
+use gatewright_programs::recorded_test::{
+    PeerEvent, RECORDED, RecordedStep, importing, test_block,
+};
 use gatewright_wire::{IpProtocol, ipv4::Ipv4, ipv6::Ipv6, tcp::Tcp, udp::Udp};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -37,16 +39,20 @@ const PAUSE_MIN: Duration = Duration::from_secs(1);
 /// A file cannot be read, or the capture holds nothing of the program's roles.
 pub(super) fn compile(file: &str, capture: &str) -> Result<(Sources, Compiled, String), Failure> {
     let text = read(file)?;
-    let compiled = |text: String| {
-        let mut sources = Sources::of(file, text);
+    let compiled = |name: &str, text: String, import: &dyn Fn(&str, &str) -> Import| {
+        let mut sources = Sources::of(name, text);
         let compiled =
             gatewright_lang::compile_importing(&mut sources, SourceId::default(), import);
         (sources, compiled)
     };
-    let (sources, first) = compiled(text.clone());
+    let (sources, first) = compiled(file, text.clone(), &import);
     let Some(program) = &first.program else { return Ok((sources, first, String::new())) };
     let test = test(program, capture)?;
-    let (sources, compiled) = compiled(format!("{}\n\n{test}", text.trim_end()));
+    let with_program = |from: &str, path: &str| match from {
+        RECORDED => Import::Found(file.to_owned(), text.clone()),
+        _ => import(from, path),
+    };
+    let (sources, compiled) = compiled(RECORDED, importing(file, &test), &with_program);
     Ok((sources, compiled, test))
 }
 

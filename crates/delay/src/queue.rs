@@ -186,15 +186,15 @@ impl QueueModel {
         is_clearly_better(error, plain).then_some(best)
     }
 
-    /// The relative error of each point, predicted from all others; what set-up time they have is
-    /// chosen without the point, too.
-    fn held_out(self, points: &[ExplainedPoint]) -> Vec<f64> {
-        let error = |at: usize| {
+    /// Each point with its relative error, predicted from all others; what set-up time they have is
+    /// chosen without the point, too. A point whose others have no fit is left out.
+    fn held_out(self, points: &[ExplainedPoint]) -> Vec<(LoadPoint, f64)> {
+        let error = |(at, (point, _)): (usize, &ExplainedPoint)| {
             let others = without(points, at);
             let fit = ServiceFit::of(&others, self.form(&others))?;
-            Some(self.error(&fit, &points.get(at)?.0))
+            Some((*point, self.error(&fit, point)))
         };
-        (0..points.len()).filter_map(error).collect()
+        points.iter().enumerate().filter_map(error).collect()
     }
 }
 
@@ -269,11 +269,11 @@ impl ServiceFit {
     }
 }
 
-/// The error of each condition in percent, predicted by the model from all others.
+/// The error of each condition in percent, predicted by the model from all others; a condition whose
+/// others have no fit is left out.
 pub fn held_out_errors(model: QueueModel, points: &[LoadPoint]) -> Vec<(LoadPoint, f64)> {
-    let explained = model.explained(points);
-    let errors = model.held_out(&explained).into_iter().map(|error| error * 100.0);
-    explained.iter().map(|(point, _)| *point).zip(errors).collect()
+    let held_out = model.held_out(&model.explained(points));
+    held_out.into_iter().map(|(point, error)| (point, error * 100.0)).collect()
 }
 
 /// Chooses the model whose predictions of left-out conditions are better; `None` below three
@@ -281,7 +281,8 @@ pub fn held_out_errors(model: QueueModel, points: &[LoadPoint]) -> Vec<(LoadPoin
 pub fn choose_model(points: &[LoadPoint]) -> Option<ModelChoice> {
     let error = |model: QueueModel| {
         let explained = model.explained(points);
-        let error_pct = mean(&model.held_out(&explained))? * 100.0;
+        let errors: Vec<f64> = model.held_out(&explained).iter().map(|(_, error)| *error).collect();
+        let error_pct = mean(&errors)? * 100.0;
         Some((model, explained, error_pct))
     };
     let [first, second] = QueueModel::ALL;
@@ -366,6 +367,25 @@ mod tests {
         assert!(choice.error_pct < 10.0, "{choice:?}");
         assert!(choice.setup.is_some() && choice.service.intercept > 0.0, "{choice:?}");
         assert!(choice.service.slope.abs() < f64::EPSILON, "its sizes differ by noise: {choice:?}");
+    }
+
+    /// Without the first condition, the relative weights of the others have no finite sum (each is 2¹⁰²²
+    /// at the most), so there is no fit to predict it from.
+    #[test]
+    fn an_error_stays_with_its_condition_where_another_has_none() {
+        let point = |sojourn| LoadPoint {
+            octets: 0.5,
+            rate: 1.0,
+            sojourn,
+            service_variation: 0.0,
+            arrival_variation: 0.0,
+        };
+        let fast = point(1e-160);
+        let points = [point(1.0), fast, fast, fast, fast];
+        let errors = held_out_errors(QueueModel::FirstInFirstOut, &points);
+        let predicted: Vec<LoadPoint> = errors.iter().map(|(point, _)| *point).collect();
+        assert_eq!(predicted, [fast; 4], "{errors:?}");
+        assert!(errors.iter().all(|(_, error)| *error < 1e-6), "{errors:?}");
     }
 
     #[test]

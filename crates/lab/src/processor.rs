@@ -130,9 +130,21 @@ pub(crate) struct FrequencyBound(Vec<(PathBuf, String)>);
 impl FrequencyBound {
     /// Why no frequency can be set; none if one can.
     pub(crate) fn unavailable() -> Option<String> {
-        policies(Path::new(PROCESSORS))
-            .is_empty()
-            .then(|| "this machine offers no control of its processors' frequency".to_owned())
+        Self::unavailable_in(Path::new(PROCESSORS))
+    }
+
+    /// The same for a folder. A container may show bounds that it must not write, so each is written as
+    /// it is.
+    fn unavailable_in(folder: &Path) -> Option<String> {
+        let policies = policies(folder);
+        if policies.is_empty() {
+            return Some("this machine offers no control of its processors' frequency".to_owned());
+        }
+        let paths = policies.iter().flat_map(|policy| BOUNDS.map(|name| policy.join(name)));
+        paths.into_iter().find_map(|path| {
+            let written = read_to_string(&path).and_then(|bound| std::fs::write(&path, bound));
+            written.err().map(|error| at(&path, &error))
+        })
     }
 
     /// Sets so many MHz; nothing for 0.
@@ -258,8 +270,26 @@ mod tests {
         assert_eq!([read("cpu0", 0), read("cpu1", 1)], ["1200000", "1200000"]);
         drop(bound);
         assert_eq!([read("cpu0", 0), read("cpu0", 1)], ["800000", "3400000"]);
+        assert_eq!(FrequencyBound::unavailable_in(&folder), None);
+        assert_eq!([read("cpu0", 0), read("cpu0", 1)], ["800000", "3400000"]);
         fs::remove_dir_all(&folder).unwrap();
         assert!(policies(&folder).is_empty());
         assert!(FrequencyBound::set(0).unwrap().is_none());
+    }
+
+    /// A bound that is read and not written, for root too: a file of the kernel without a write call.
+    #[test]
+    fn a_bound_that_cannot_be_written_is_no_control() {
+        let name = format!("lab-frequency-read-only-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        let policy = folder.join("cpu0/cpufreq");
+        fs::create_dir_all(&policy).unwrap();
+        fs::write(policy.join(BOUNDS[0]), "800000\n").unwrap();
+        std::os::unix::fs::symlink("/proc/version", policy.join(BOUNDS[1])).unwrap();
+        let why = FrequencyBound::unavailable_in(&folder).unwrap();
+        assert!(why.contains(BOUNDS[1]), "{why}");
+        fs::remove_dir_all(&folder).unwrap();
+        let why = FrequencyBound::unavailable_in(&folder).unwrap();
+        assert!(why.contains("offers no control"), "{why}");
     }
 }

@@ -4,15 +4,20 @@
 //! used up, and then stands still until the next one begins.
 
 use crate::clock;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Microseconds of the period in which a share may be used (Linux, sched-bwc: the default).
 const PERIOD_US: u64 = 100_000;
 
+/// Groups in whose `cgroup.subtree_control` this process has enabled the controller (version 2).
+static ENABLED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
 /// A group of threads that share a part of a processor; it is removed when dropped, and its threads must
-/// have ended before.
+/// have ended before. The last one disables the controller if the first one has enabled it.
 #[derive(Debug)]
 pub(crate) struct Quota {
     folder: PathBuf,
@@ -64,8 +69,7 @@ impl Quota {
                 let quota = Self { threads: folder.join("cgroup.threads"), folder };
                 // Threads of a process in different groups (cgroup-v2, threads).
                 quota.write("cgroup.type", "threaded")?;
-                let enable = parent.join("cgroup.subtree_control");
-                fs::write(&enable, "+cpu").map_err(|error| at(&enable, &error))?;
+                enable(parent)?;
                 quota.write("cpu.max", &format!("{share_us} {PERIOD_US}"))?;
                 Ok(quota)
             }
@@ -93,7 +97,43 @@ impl Quota {
 impl Drop for Quota {
     fn drop(&mut self) {
         // With threads in it, it stays until the system ends, empty of meaning.
-        let _ = fs::remove_dir(&self.folder);
+        if fs::remove_dir(&self.folder).is_ok()
+            && let Some(parent) = self.folder.parent()
+        {
+            disable(parent);
+        }
+    }
+}
+
+fn enabled() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+    // The set is as it was before the call that panicked, or has one more.
+    ENABLED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Gives the groups in `parent` the controller of processors (version 2).
+fn enable(parent: &Path) -> Result<(), String> {
+    let mut enabled = enabled();
+    let path = parent.join("cgroup.subtree_control");
+    let before = fs::read_to_string(&path).unwrap_or_default();
+    if before.split_whitespace().all(|it| it != "cpu") {
+        fs::write(&path, "+cpu").map_err(|error| at(&path, &error))?;
+        enabled.insert(parent.to_owned());
+    }
+    Ok(())
+}
+
+/// Takes the controller back if this process has given it, and no group is left that may need it: its
+/// quota would end with it.
+fn disable(parent: &Path) {
+    let mut enabled = enabled();
+    if !enabled.contains(parent) {
+        return;
+    }
+    let mut entries = fs::read_dir(parent).into_iter().flatten().flatten();
+    if entries.all(|entry| !entry.path().is_dir()) {
+        // It stays enabled if the system refuses, which changes no group's share.
+        let _ = fs::write(parent.join("cgroup.subtree_control"), "-cpu");
+        enabled.remove(parent);
     }
 }
 
@@ -184,6 +224,40 @@ mod tests {
         assert_eq!(fs::read_to_string(parent.join("cgroup.subtree_control")).unwrap(), "+cpu");
         fs::write(quota.folder.join("cpu.stat"), "nr_periods 9\nnr_throttled 7\n").unwrap();
         assert_eq!(quota.throttled(), Some(7));
+        fs::remove_dir_all(&parent).unwrap();
+    }
+
+    /// A group of version 2 in an ordinary folder, where the kernel's files are ordinary ones, which
+    /// would keep it from being removed.
+    fn drop_ordinary(quota: Quota) {
+        for entry in fs::read_dir(&quota.folder).unwrap() {
+            fs::remove_file(entry.unwrap().path()).unwrap();
+        }
+        drop(quota);
+    }
+
+    #[test]
+    fn the_last_group_disables_the_controller_that_the_first_enabled() {
+        let parent = std::env::temp_dir().join(format!("lab-quota-last-{}", std::process::id()));
+        fs::create_dir_all(&parent).unwrap();
+        let control = parent.join("cgroup.subtree_control");
+        fs::write(parent.join("cgroup.controllers"), "cpuset cpu io\n").unwrap();
+        fs::write(&control, "io\n").unwrap();
+        let place = ControllerPlace::Unified(parent.clone());
+        let read = || fs::read_to_string(&control).unwrap();
+        let first = Quota::at(&place, 30).unwrap();
+        assert_eq!(read(), "+cpu");
+        // What the kernel shows then.
+        fs::write(&control, "cpu io\n").unwrap();
+        let second = Quota::at(&place, 30).unwrap();
+        drop_ordinary(first);
+        assert_eq!(read(), "cpu io\n", "the other group would lose its quota");
+        drop_ordinary(second);
+        assert_eq!(read(), "-cpu");
+        // What somebody else has enabled stays.
+        fs::write(&control, "cpu io\n").unwrap();
+        drop_ordinary(Quota::at(&place, 30).unwrap());
+        assert_eq!(read(), "cpu io\n");
         fs::remove_dir_all(&parent).unwrap();
     }
 }

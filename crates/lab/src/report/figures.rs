@@ -4,6 +4,7 @@ use super::chart::{BarChart, ChartSeries, LabChart, Mark};
 use crate::analysis::DelaySummary;
 use crate::result::{ConditionResult, LabRun};
 use gatewright_config::{Centre, RelayKind};
+use std::collections::BTreeSet;
 
 /// A figure with its explanation.
 #[derive(Clone, Debug)]
@@ -107,13 +108,14 @@ fn looked_into(run: &LabRun, over: Over) -> Option<Figure> {
         Over::Octets => it.node.map(|node| node.deviation),
         _ => it.node_base.map(|(mean, _)| mean),
     };
-    let mut all = Vec::new();
+    let (mut all, mut shown) = (Vec::new(), BTreeSet::new());
     for (colour, relay) in run.relays().into_iter().enumerate() {
         for (at, from) in kinds.iter().enumerate() {
             let conditions = over.departing(run, relay, *from);
             let points = conditions.iter().filter_map(|it| Some((over.of(it), value(it)?)));
             let points: Vec<_> = points.collect();
             if points.len() > 1 {
+                shown.insert(at);
                 let name = format!("{} {}", short(relay), in_words(*from));
                 all.push(ChartSeries {
                     name: name.trim_end().to_owned(),
@@ -124,7 +126,8 @@ fn looked_into(run: &LabRun, over: Over) -> Option<Figure> {
             }
         }
     }
-    if kinds.len() < 2 {
+    // Kinds with a single point, as a plain experiment has them under load, are nothing to compare with.
+    if shown.len() < 2 {
         return None;
     }
     let (name, what, caption) = if over == Over::Octets {
@@ -445,4 +448,54 @@ fn parts(run: &LabRun) -> Option<Figure> {
         svg: chart.svg(),
         csv: chart.csv(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn condition(octets: u16, rate: u32, load_pct: u8, batch: u16) -> ConditionResult {
+        let delays = json!({
+            "count": 100, "mean": 20.0, "deviation": 2.0, "min": 15.0, "p5": 16.0, "p25": 18.0,
+            "p50": 20.0, "p75": 22.0, "p95": 24.0, "p99": 25.0, "max": 26.0
+        });
+        let condition = json!({
+            "relay": "kernel", "octets": octets, "rate": rate, "load_pct": load_pct, "batch": batch,
+            "sent": 100, "received": 100, "repeated": 0, "unstamped": 0, "medians": [20.0],
+            "steady": true, "steal_pct": 0.0, "node": delays, "node_base": [20.0, 0.01],
+            "spikes": 0, "series": []
+        });
+        serde_json::from_value(condition).unwrap()
+    }
+
+    fn run(conditions: &[ConditionResult]) -> LabRun {
+        let text = "title = 't'\nrelays = ['kernel']\n[centre]\noctets = 1000\nrate = 400\n";
+        let source = gatewright_diagnostic::SourceId::default();
+        let experiment = gatewright_config::parse_experiment(source, text).unwrap();
+        let run = json!({
+            "form": 1, "experiment": experiment, "machine": "", "version": "", "optimised": true,
+            "started": 0, "seconds": 1.0, "namespaces": true, "processors": [0, 1],
+            "left_out": [], "warnings": [], "conditions": conditions, "models": []
+        });
+        serde_json::from_value(run).unwrap()
+    }
+
+    fn looked_into(run: &LabRun) -> Vec<String> {
+        let names = figures(run).into_iter().map(|it| it.name);
+        names.filter(|name| name.contains("looked into")).collect()
+    }
+
+    /// Sizes, rates, a load and a batch, each alone: under load and in batches there is one point each.
+    #[test]
+    fn findings_are_looked_into_only_where_two_kinds_of_conditions_have_a_line() {
+        let plain = [(100, 400), (1000, 400), (1400, 400), (1000, 100), (1000, 800)];
+        let mut conditions: Vec<ConditionResult> =
+            plain.iter().map(|&(octets, rate)| condition(octets, rate, 0, 1)).collect();
+        conditions.extend([condition(1000, 400, 50, 1), condition(1000, 400, 0, 4)]);
+        assert_eq!(looked_into(&run(&conditions)), [""; 0]);
+        // All combinations with the batch, as in `unexplained`.
+        conditions.extend(plain.iter().map(|&(octets, rate)| condition(octets, rate, 0, 4)));
+        assert_eq!(looked_into(&run(&conditions)), ["Fig. 6a, looked into", "Fig. 6c, looked into"]);
+    }
 }

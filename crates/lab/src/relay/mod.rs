@@ -137,18 +137,8 @@ pub(crate) fn unavailable(
     has_namespaces: bool,
 ) -> Option<String> {
     let node = experiment.node;
-    if !has_namespaces {
-        let why = match kind {
-            RelayKind::TranslateTcp => "on loopback nothing stamps a stream before it is read",
-            kind if is_of_sockets(kind) => "",
-            kind if program::is_program(kind) => {
-                "on loopback nothing stamps a datagram before the program reads it"
-            }
-            _ => "it needs network namespaces (root)",
-        };
-        if !why.is_empty() {
-            return Some(why.to_owned());
-        }
+    if !has_namespaces && let Some(why) = impossible_on_loopback(kind) {
+        return Some(why.to_owned());
     }
     if node.slowdown > 1 && !is_of_sockets(kind) {
         return Some("only relays over sockets can do their work several times".to_owned());
@@ -165,11 +155,23 @@ pub(crate) fn unavailable(
             return Some(format!("no quota: {why}"));
         }
     }
-    lacks(kind, experiment)
+    missing(kind, experiment)
 }
 
-/// What a relay needs that is not here, or not in the experiment.
-fn lacks(kind: RelayKind, experiment: &Experiment) -> Option<String> {
+/// Why a relay cannot be measured on loopback; none if it can.
+fn impossible_on_loopback(kind: RelayKind) -> Option<&'static str> {
+    match kind {
+        RelayKind::TranslateTcp => Some("on loopback nothing stamps a stream before it is read"),
+        kind if is_of_sockets(kind) => None,
+        kind if program::is_program(kind) => {
+            Some("on loopback nothing stamps a datagram before the program reads it")
+        }
+        _ => Some("it needs network namespaces (root)"),
+    }
+}
+
+/// What a relay needs and this machine has not, or the sizes of probes that it cannot carry.
+fn missing(kind: RelayKind, experiment: &Experiment) -> Option<String> {
     let program = |name| Needs::new().program(name).missing().map(|missing| missing.to_string());
     match kind {
         RelayKind::EncryptHardware if !cipher::has_instructions() => {
@@ -180,7 +182,9 @@ fn lacks(kind: RelayKind, experiment: &Experiment) -> Option<String> {
         }
         RelayKind::MeshLabel => {
             let fits = experiment.conditions().iter().all(|it| it.octets <= LABELLED_MAX);
-            (!fits).then(|| format!("of a frame with a label {LABELLED_MAX} octets are left"))
+            let why =
+                || format!("a labelled frame carries probes of at most {LABELLED_MAX} octets");
+            (!fits).then(why)
         }
         RelayKind::DriverXdp => program("ethtool"),
         RelayKind::SocatTcp => program("socat"),

@@ -11,6 +11,7 @@ use gatewright_emit::{C_IO, C_RUNTIME, JAVA_RUNTIME, SourceFile, c, java};
 use gatewright_lang::ir::Program;
 use gatewright_runner::{Runner, RunnerOptions};
 use gatewright_testbed::Needs;
+use std::fmt::Display;
 use std::fs;
 use std::net::TcpStream;
 use std::os::unix::fs::DirBuilderExt;
@@ -98,7 +99,9 @@ pub(super) fn serve(
         let options = RunnerOptions { loops: 1, addresses, ..RunnerOptions::default() };
         let runner = Runner::start(&compiled()?, options).map_err(|error| error.to_string())?;
         ready.tell(Ok(()));
-        wait(job);
+        while !job.is_stopped() {
+            std::thread::sleep(LOOK);
+        }
         runner.stop(Duration::ZERO);
         return Ok(());
     }
@@ -111,13 +114,7 @@ pub(super) fn serve(
     let mut process = KilledProcess(child);
     process.await_ready(&log)?;
     ready.tell(Ok(()));
-    process.wait(job)
-}
-
-fn wait(job: &RelayJob) {
-    while !job.is_stopped() {
-        std::thread::sleep(LOOK);
-    }
+    wait_for_stop(job, || process.0.try_wait())
 }
 
 /// Works as socat, which relays each connection by a process of its own, until the relay is stopped.
@@ -139,22 +136,30 @@ pub(super) fn serve_socat(seat: &Seat, job: &RelayJob, ready: &Ready) -> Result<
     }
     let start = Instant::now();
     while TcpStream::connect(local).is_err() {
-        is_running(socat.try_wait())?;
+        still_runs(socat.try_wait())?;
         if start.elapsed() > START_WITHIN {
             return Err("it does not listen".to_owned());
         }
         std::thread::sleep(LOOK);
     }
     ready.tell(Ok(()));
+    wait_for_stop(job, || socat.try_wait())
+}
+
+/// Waits until the relay is stopped; a process that ends before, as `try_wait` says, is a failure.
+fn wait_for_stop<E: Display>(
+    job: &RelayJob,
+    mut try_wait: impl FnMut() -> Result<Option<ExitStatus>, E>,
+) -> Result<(), String> {
     while !job.is_stopped() {
-        is_running(socat.try_wait())?;
+        still_runs(try_wait())?;
         std::thread::sleep(LOOK);
     }
     Ok(())
 }
 
-/// Whether a process has not ended by itself.
-fn is_running<E: std::fmt::Display>(state: Result<Option<ExitStatus>, E>) -> Result<(), String> {
+/// An error if a process has ended by itself.
+fn still_runs<E: Display>(state: Result<Option<ExitStatus>, E>) -> Result<(), String> {
     let ended = state.map_err(|error| error.to_string())?;
     ended.map_or(Ok(()), |status| Err(format!("the program ended by itself: {status}")))
 }
@@ -181,15 +186,6 @@ impl KilledProcess {
             }
             std::thread::sleep(LOOK);
         }
-    }
-
-    /// Waits until the relay is stopped; a process that ends before is a failure.
-    fn wait(&mut self, job: &RelayJob) -> Result<(), String> {
-        while !job.is_stopped() {
-            is_running(self.0.try_wait())?;
-            std::thread::sleep(LOOK);
-        }
-        Ok(())
     }
 }
 

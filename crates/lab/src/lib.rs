@@ -47,4 +47,4 @@ pub use processor::machine;
 pub use promise::{BalanceKeys, FlowPromise, UnusableModel, promise};
 pub use result::{ConditionResult, HeldOutError, LabRun, LeftOut, ObserverCost, RelayModel};
 pub use round_trips::{RoundTripMedians, round_trips_beside_irtt};
-pub use run::{LabError, LabProgress, RunListener, run, run_heard};
+pub use run::{LabError, LabProgress, RunListener, run, run_with};

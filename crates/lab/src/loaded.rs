@@ -69,9 +69,11 @@ pub fn round_trips_under_load(
             let mut ready = |at: SocketAddr| {
                 let _gone = tell.send(at);
             };
-            let mut is_over = || stop.load(Ordering::Relaxed);
+            let mut is_stop_requested = || stop.load(Ordering::Relaxed);
             let mode = (StampReflectorMode::Stateless, None);
-            bed.at_end(BedEnd::Receiver, || reflect(at.into(), mode, &mut ready, &mut is_over))
+            bed.at_end(BedEnd::Receiver, || {
+                reflect(at.into(), mode, &mut ready, &mut is_stop_requested)
+            })
         });
         let streams = (0..STREAMS).try_for_each(|_| {
             let (near, far) = stream(bed, &listener, sink)?;

@@ -74,9 +74,9 @@ pub fn round_trips_beside_irtt(
             let mut ready = |at: SocketAddr| {
                 let _gone = tell.send(at);
             };
-            let mut is_over = || stop.load(Ordering::Relaxed);
+            let mut is_stop_requested = || stop.load(Ordering::Relaxed);
             let mode = (StampReflectorMode::Stateless, None);
-            reflect(at.into(), mode, &mut ready, &mut is_over)
+            reflect(at.into(), mode, &mut ready, &mut is_stop_requested)
         };
         let reflector = scope.spawn(move || bed.at_end(BedEnd::Receiver, work));
         let medians = told

@@ -25,8 +25,8 @@ use std::time::{Duration, Instant, SystemTime};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LabError {
-    /// No relay of the experiment can be measured here.
-    #[error("no relay of the experiment can be measured here: {0}")]
+    /// No relay, or no condition, of the experiment is possible here.
+    #[error("nothing of the experiment can be measured here: {0}")]
     Nothing(String),
     /// The hosts cannot be built.
     #[error("the hosts cannot be built: {0}")]
@@ -54,24 +54,24 @@ const TURN: Duration = Duration::from_millis(2);
 /// A jump of the wall clock against the monotonic one that is a warning.
 const JUMP_NS: u64 = 1_000_000;
 
-/// Who hears of a run while it goes on, and may end it.
+/// Receives the progress and the results of a run while it goes on, and may end it.
 pub trait RunListener {
-    /// Hears after each repetition how far the run is.
+    /// Receives after each repetition how far the run is.
     fn progress(&mut self, progress: &LabProgress);
 
-    /// Gets the results so far, after each round but the last: what is left of a run that is killed.
+    /// Receives the results so far, after each round but the last: what is left of a run that is killed.
     ///
     /// # Errors
     ///
     /// Why they could not be kept, which becomes a warning of the run.
     fn unfinished(&mut self, run: &LabRun) -> Result<(), String>;
 
-    /// Whether the run is to end before its time.
-    fn is_over(&self) -> bool;
+    /// Whether the run is to end now. It is asked before each relay and each repetition.
+    fn is_stop_requested(&self) -> bool;
 }
 
-/// Hears of progress alone.
-struct Progress<'hears>(&'hears mut dyn FnMut(&LabProgress));
+/// Receives progress alone.
+struct Progress<'receiver>(&'receiver mut dyn FnMut(&LabProgress));
 
 impl RunListener for Progress<'_> {
     fn progress(&mut self, progress: &LabProgress) {
@@ -82,12 +82,12 @@ impl RunListener for Progress<'_> {
         Ok(())
     }
 
-    fn is_over(&self) -> bool {
+    fn is_stop_requested(&self) -> bool {
         false
     }
 }
 
-/// Runs `experiment`; `progress` hears after each repetition how far it is.
+/// Runs `experiment`; `progress` receives after each repetition how far it is.
 ///
 /// # Errors
 ///
@@ -96,7 +96,7 @@ pub fn run(
     experiment: &Experiment,
     progress: &mut dyn FnMut(&LabProgress),
 ) -> Result<LabRun, LabError> {
-    run_heard(experiment, &mut Progress(progress))
+    run_with(experiment, &mut Progress(progress))
 }
 
 /// The same for a listener that may end the run; then the result says so.
@@ -104,54 +104,20 @@ pub fn run(
 /// # Errors
 ///
 /// As [`run`].
-pub fn run_heard(
+pub fn run_with(
     experiment: &Experiment,
     listener: &mut dyn RunListener,
 ) -> Result<LabRun, LabError> {
-    let LabPlan { relays, left_out, repetitions, namespaces, .. } = plan::plan(experiment);
-    if relays.is_empty() {
-        let why: Vec<String> =
-            left_out.iter().map(|it| format!("{}: {}", it.what, it.why)).collect();
-        return Err(LabError::Nothing(why.join("; ")));
-    }
-    let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let facts = RunFacts {
-        machine: machine(),
-        started: started.as_secs(),
-        begin: Instant::now(),
-        before: CovariatesBefore::read(),
-        namespaces,
-    };
-    let bed = Bed::build(experiment, namespaces).map_err(LabError::Bed)?;
-    let (conditions, _) = plan::possible_conditions(experiment, namespaces);
-    let mut lab = Lab {
-        experiment,
-        conditions,
-        facts,
-        bed,
-        records: Arc::new(ProbeRecords::new()),
-        built: Arc::default(),
-        random: Random::new(experiment.seed),
-        measured: BTreeMap::new(),
-        left_out,
-        warnings: Vec::new(),
-        throttled: 0,
-        kept: 0,
-        tags: 0,
-        progress: LabProgress {
-            done: 0,
-            all: repetitions,
-            elapsed: Duration::ZERO,
-            now: String::new(),
-        },
-    };
+    let plan = plan::plan(experiment);
+    let (relays, namespaces) = (plan.relays.clone(), plan.namespaces);
+    let mut lab = Lab::build(experiment, plan)?;
     lab.rounds(&relays, listener);
-    let is_over = listener.is_over();
-    let observer = if namespaces && !is_over { lab.observer(&relays) } else { None };
+    let is_stopped = listener.is_stop_requested();
+    let observer = if namespaces && !is_stopped { lab.observer(&relays) } else { None };
     let covariates = Some(lab.facts.before.end());
     lab.check_line();
     lab.name_quota();
-    let unfinished = is_over.then(|| lab.unfinished("it was ended by who ran it"));
+    let unfinished = is_stopped.then(|| lab.unfinished("it was ended by who ran it"));
     Ok(LabRun { covariates, observer, ..lab.result(unfinished, RESAMPLES) })
 }
 
@@ -271,7 +237,44 @@ impl Setting {
     }
 }
 
-impl Lab<'_> {
+impl<'experiment> Lab<'experiment> {
+    /// Builds the hosts of what the plan leaves of the experiment.
+    fn build(experiment: &'experiment Experiment, plan: LabPlan) -> Result<Self, LabError> {
+        let LabPlan { relays, conditions, left_out, repetitions, namespaces, .. } = plan;
+        if relays.is_empty() || conditions == 0 {
+            let why: Vec<String> =
+                left_out.iter().map(|it| format!("{}: {}", it.what, it.why)).collect();
+            return Err(LabError::Nothing(why.join("; ")));
+        }
+        let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let facts = RunFacts {
+            machine: machine(),
+            started: started.as_secs(),
+            begin: Instant::now(),
+            before: CovariatesBefore::read(),
+            namespaces,
+        };
+        let bed = Bed::build(experiment, namespaces).map_err(LabError::Bed)?;
+        let (conditions, _) = plan::possible_conditions(experiment, namespaces);
+        let (elapsed, now) = (Duration::ZERO, String::new());
+        Ok(Self {
+            experiment,
+            conditions,
+            facts,
+            bed,
+            records: Arc::new(ProbeRecords::new()),
+            built: Arc::default(),
+            random: Random::new(experiment.seed),
+            measured: BTreeMap::new(),
+            left_out,
+            warnings: Vec::new(),
+            throttled: 0,
+            kept: 0,
+            tags: 0,
+            progress: LabProgress { done: 0, all: repetitions, elapsed, now },
+        })
+    }
+
     /// All rounds: each relay, and under it each condition in random order. After the experiment's
     /// repetitions only unsteady conditions go on.
     fn rounds(&mut self, relays: &[RelayKind], listener: &mut dyn RunListener) {
@@ -281,6 +284,9 @@ impl Lab<'_> {
                 return;
             }
             for &kind in relays {
+                if listener.is_stop_requested() {
+                    return;
+                }
                 let mut wanted: Vec<Centre> =
                     conditions.iter().copied().filter(|it| self.wants(kind, *it, round)).collect();
                 if wanted.is_empty() || self.is_left_out(kind) {
@@ -290,34 +296,38 @@ impl Lab<'_> {
                 if round >= self.experiment.repeats {
                     self.progress.all += wanted.len();
                 }
-                match self.set(kind) {
-                    Ok(mut setting) => {
-                        for condition in wanted {
-                            if listener.is_over() {
-                                break;
-                            }
-                            self.repeat(&setting, condition);
-                            self.tell(kind, condition);
-                            listener.progress(&self.progress);
-                        }
-                        let throttled = setting.relays.iter().filter_map(RunningRelay::throttled);
-                        self.throttled += throttled.sum::<u64>();
-                        if let Err(why) = setting.end() {
-                            self.warn(format!("{}: {why}", kind.name()));
-                        }
-                    }
-                    Err(why) => {
-                        self.progress.done += wanted.len();
-                        self.leave_out(kind, why);
-                    }
-                }
+                self.measure(kind, &wanted, listener);
             }
+        }
+    }
+
+    /// Sets a relay up and measures it once under each condition, until the listener requests a stop.
+    fn measure(&mut self, kind: RelayKind, wanted: &[Centre], listener: &mut dyn RunListener) {
+        let mut setting = match self.set(kind) {
+            Ok(setting) => setting,
+            Err(why) => {
+                self.progress.done += wanted.len();
+                return self.leave_out(kind, why);
+            }
+        };
+        for &condition in wanted {
+            if listener.is_stop_requested() {
+                break;
+            }
+            self.repeat(&setting, condition);
+            self.tell(kind, condition);
+            listener.progress(&self.progress);
+        }
+        let throttled = setting.relays.iter().filter_map(RunningRelay::throttled);
+        self.throttled += throttled.sum::<u64>();
+        if let Err(why) = setting.end() {
+            self.warn(format!("{}: {why}", kind.name()));
         }
     }
 
     /// Gives the listener what is there so far; returns whether the run goes on.
     fn keep(&mut self, listener: &mut dyn RunListener) -> bool {
-        if listener.is_over() {
+        if listener.is_stop_requested() {
             return false;
         }
         if std::mem::replace(&mut self.kept, self.progress.done) == self.progress.done {
@@ -617,6 +627,61 @@ mod tests {
 
     fn waiting(count: u32) -> LastProbes {
         LastProbes { missing: u64::from(count), quiet: 0, turns: 0 }
+    }
+
+    /// Requests a stop when the first repetition is done.
+    #[derive(Default)]
+    struct StopAfterFirst {
+        is_stop_requested: bool,
+    }
+
+    impl RunListener for StopAfterFirst {
+        fn progress(&mut self, _: &LabProgress) {
+            self.is_stop_requested = true;
+        }
+
+        fn unfinished(&mut self, _: &LabRun) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn is_stop_requested(&self) -> bool {
+            self.is_stop_requested
+        }
+    }
+
+    fn experiment(more: &str) -> Experiment {
+        let text = format!("title = 't'\nrelays = ['translate-udp']\nseconds = 0.1\n{more}");
+        gatewright_config::parse_experiment(gatewright_diagnostic::SourceId::default(), &text)
+            .unwrap()
+    }
+
+    /// The plan where there are no namespaces, so that all is on loopback.
+    fn loopback(experiment: &Experiment) -> LabPlan {
+        plan::plan_with(experiment, Some("no namespaces here".to_owned()))
+    }
+
+    /// The second relay routes, which is impossible on loopback: where it is set up, it is left out.
+    #[test]
+    fn no_relay_is_set_up_after_a_stop_is_requested() {
+        let experiment = experiment("[centre]\noctets = 100\nrate = 200\n");
+        let mut lab = Lab::build(&experiment, loopback(&experiment)).unwrap();
+        let mut listener = StopAfterFirst::default();
+        lab.rounds(&[RelayKind::TranslateUdp, RelayKind::GraphXdp], &mut listener);
+        assert!(listener.is_stop_requested(), "{:?}", lab.left_out);
+        let measured: Vec<RelayKind> = lab.measured.keys().copied().collect();
+        assert_eq!(measured, [RelayKind::TranslateUdp]);
+        assert!(!lab.is_left_out(RelayKind::GraphXdp), "{:?}", lab.left_out);
+    }
+
+    #[test]
+    fn an_experiment_without_a_possible_condition_is_an_error_with_the_reason() {
+        let experiment = experiment("[centre]\noctets = 100\nrate = 200\nawake = true\n");
+        let plan = loopback(&experiment);
+        assert_eq!(plan.relays, [RelayKind::TranslateUdp]);
+        let error = Lab::build(&experiment, plan).unwrap_err();
+        assert!(matches!(error, LabError::Nothing(_)), "{error}");
+        let why = "conditions with processors kept awake: it needs network namespaces";
+        assert!(error.to_string().contains(why), "{error}");
     }
 
     #[test]

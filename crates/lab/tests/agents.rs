@@ -42,8 +42,8 @@ fn with_left(
     let [left_at, right_at] = [&near, &far].map(|it| it.local_addr().unwrap());
     let (reflector, stop) = (free(), AtomicBool::new(false));
     std::thread::scope(|scope| {
-        let is_over = || stop.load(Ordering::Relaxed);
-        scope.spawn(move || left(&near, reflector, &is_over));
+        let is_stop_requested = || stop.load(Ordering::Relaxed);
+        scope.spawn(move || left(&near, reflector, &is_stop_requested));
         scope.spawn(|| {
             let (reflect, send_to) = (Some(reflector), Vec::new());
             let setup = AgentSetup { key: key(), reflect, send_to, clock: wall_clock };
@@ -64,10 +64,10 @@ fn leaping() -> u64 {
 
 #[test]
 fn a_clock_that_leaps_is_found() {
-    let run = with_left(3, |listener, to, is_over| {
+    let run = with_left(3, |listener, to, is_stop_requested| {
         let (reflect, send_to) = (None, vec![to]);
         let setup = AgentSetup { key: key(), reflect, send_to, clock: leaping };
-        serve_agent(listener, &setup, is_over).unwrap();
+        serve_agent(listener, &setup, is_stop_requested).unwrap();
     });
     assert_eq!((run.conditions[0].sent, run.conditions[0].received), (150, 150), "{run:?}");
     let leapt: Vec<&String> =
@@ -86,11 +86,11 @@ fn a_clock_that_leaps_is_found() {
 #[test]
 fn silent_connections_keep_no_coordinator_away() {
     let mut silent = Vec::new();
-    let run = with_left(1, |listener, to, is_over| {
+    let run = with_left(1, |listener, to, is_stop_requested| {
         let at = listener.local_addr().unwrap();
         silent.extend((0..40).map(|_| TcpStream::connect(at).unwrap()));
         let setup = AgentSetup { key: key(), reflect: None, send_to: vec![to], clock: wall_clock };
-        let counters = serve_agent(listener, &setup, is_over).unwrap();
+        let counters = serve_agent(listener, &setup, is_stop_requested).unwrap();
         assert_eq!(counters.coordinators, 1);
     });
     assert_eq!(run.machines[0].ended, None, "{run:?}");

@@ -222,9 +222,9 @@ fn reflecting<T: Send>(
     std::thread::scope(|scope| {
         let reflecting = || {
             let mut ready = |at: SocketAddr| tell.send(at).unwrap();
-            let mut is_over = || stop.load(Ordering::Relaxed);
+            let mut is_stop_requested = || stop.load(Ordering::Relaxed);
             let mode = (StampReflectorMode::Stateful, key);
-            reflect(([127, 0, 0, 1], 0).into(), mode, &mut ready, &mut is_over).unwrap()
+            reflect(([127, 0, 0, 1], 0).into(), mode, &mut ready, &mut is_stop_requested).unwrap()
         };
         let reflector = scope.spawn(reflecting);
         let done = work(told.recv().unwrap().port());

@@ -178,7 +178,7 @@ impl AgentChannel {
         Ok(())
     }
 
-    /// The next message, within a time; `is_over` may end the waiting before.
+    /// The next message, within a time; `is_stop_requested` may end the waiting before.
     ///
     /// # Errors
     ///
@@ -186,10 +186,10 @@ impl AgentChannel {
     pub fn receive(
         &mut self,
         within: Duration,
-        is_over: &dyn Fn() -> bool,
+        is_stop_requested: &dyn Fn() -> bool,
     ) -> Result<Vec<u8>, AgentChannelError> {
         let mut head = [0; 4 + RANDOM_LEN];
-        self.read(&mut head, within, is_over)?;
+        self.read(&mut head, within, is_stop_requested)?;
         let (len, theirs) = head.split_at(4);
         let len = len.first_chunk().map_or(0, |len| u32::from_be_bytes(*len));
         let len = usize::try_from(len).unwrap_or(usize::MAX);
@@ -197,7 +197,7 @@ impl AgentChannel {
             return Err(AgentChannelError::TooLong(len));
         }
         let mut octets = vec![0; len];
-        self.read(&mut octets, PROOF_WITHIN, is_over)?;
+        self.read(&mut octets, PROOF_WITHIN, is_stop_requested)?;
         let own = code(&self.session, self.side.other(), self.received, &octets);
         self.received += 1;
         if is_same(&own, theirs) { Ok(octets) } else { Err(AgentChannelError::NotAuthentic) }
@@ -207,7 +207,7 @@ impl AgentChannel {
         &mut self,
         octets: &mut [u8],
         within: Duration,
-        is_over: &dyn Fn() -> bool,
+        is_stop_requested: &dyn Fn() -> bool,
     ) -> Result<(), AgentChannelError> {
         let start = Instant::now();
         let mut there = 0;
@@ -215,7 +215,7 @@ impl AgentChannel {
             match self.stream.read(room) {
                 Ok(0) => return Err(AgentChannelError::Ended),
                 Ok(len) => there += len,
-                Err(error) if is_waiting(&error) && is_over() => {
+                Err(error) if is_waiting(&error) && is_stop_requested() => {
                     return Err(AgentChannelError::Ended);
                 }
                 Err(error) if is_waiting(&error) && start.elapsed() >= within => {

@@ -58,7 +58,7 @@ pub struct AgentCounters {
     pub refused: u64,
 }
 
-/// Serves coordinators until `is_over` says so.
+/// Serves coordinators until `is_stop_requested` says so.
 ///
 /// # Errors
 ///
@@ -66,12 +66,12 @@ pub struct AgentCounters {
 pub fn serve_agent(
     listener: &TcpListener,
     setup: &AgentSetup,
-    is_over: &dyn Fn() -> bool,
+    is_stop_requested: &dyn Fn() -> bool,
 ) -> io::Result<AgentCounters> {
     listener.set_nonblocking(true)?;
     let mut counters = AgentCounters::default();
     let mut handshakes = Handshakes::new();
-    while !is_over() {
+    while !is_stop_requested() {
         match listener.accept() {
             Ok((stream, _)) => handshakes.begin(stream, &setup.key)?,
             Err(error) if error.kind() == ErrorKind::WouldBlock => match handshakes.next() {
@@ -79,7 +79,7 @@ pub fn serve_agent(
                     counters.coordinators += 1;
                     let mut host = AgentHost { setup, channel, before: None, reflector: None };
                     // The coordinator's end, or the connection's, ends what it has asked for.
-                    let _ended = host.serve(&mut counters, is_over);
+                    let _ended = host.serve(&mut counters, is_stop_requested);
                 }
                 Some(Err(_)) => counters.not_authentic += 1,
                 None => {}
@@ -169,10 +169,10 @@ impl AgentHost<'_> {
     fn serve(
         &mut self,
         counters: &mut AgentCounters,
-        is_over: &dyn Fn() -> bool,
+        is_stop_requested: &dyn Fn() -> bool,
     ) -> Result<(), AgentChannelError> {
         loop {
-            let octets = self.channel.receive(SILENT_MAX, is_over)?;
+            let octets = self.channel.receive(SILENT_MAX, is_stop_requested)?;
             let received = (self.setup.clock)();
             counters.requests += 1;
             let answer = match AgentRequest::parse(&octets) {
@@ -257,9 +257,9 @@ impl AgentReflector {
                 // Who waited may have given up.
                 let _ = tell.send(at);
             };
-            let mut is_over = || its.load(Ordering::Relaxed);
+            let mut is_stop_requested = || its.load(Ordering::Relaxed);
             let mode = StampReflectorMode::Stateful;
-            reflect(at, (mode, Some(key)), &mut ready, &mut is_over)
+            reflect(at, (mode, Some(key)), &mut ready, &mut is_stop_requested)
         };
         let thread = std::thread::Builder::new().name("reflector".to_owned()).spawn(work);
         let thread = thread.map_err(|error| error.to_string())?;

@@ -91,7 +91,7 @@ fn clock_error() -> ClockErrorEstimate {
     ClockErrorEstimate::new(false, Duration::from_secs(1))
 }
 
-/// Reflects at `at` until `is_over` says so; `ready` receives the socket's address.
+/// Reflects at `at` until `is_stop_requested` says so; `ready` receives the socket's address.
 ///
 /// # Errors
 ///
@@ -100,13 +100,13 @@ pub fn reflect(
     at: SocketAddr,
     (mode, key): (StampReflectorMode, Option<StampKey>),
     ready: &mut dyn FnMut(SocketAddr),
-    is_over: &mut dyn FnMut() -> bool,
+    is_stop_requested: &mut dyn FnMut() -> bool,
 ) -> io::Result<StampReflectorCounters> {
     let socket = socket(at)?;
     ready(socket.local_addr()?);
     let mut reflector = StampReflector::new(mode, clock_error(), key);
     let mut buffer = [0; DATAGRAM_MAX];
-    while !is_over() {
+    while !is_stop_requested() {
         let Some(it) = receive(&socket, &mut buffer)? else { continue };
         let octets = buffer.get(..it.len).unwrap_or_default();
         let now = Duration::from_nanos(clock::now());
@@ -255,8 +255,8 @@ mod tests {
             let work = || {
                 let mut ready = |at: SocketAddr| tell.send(at).unwrap();
                 let mode = StampReflectorMode::Stateless;
-                let mut is_over = || stop.load(Ordering::Relaxed);
-                reflect(at, (mode, key), &mut ready, &mut is_over).unwrap()
+                let mut is_stop_requested = || stop.load(Ordering::Relaxed);
+                reflect(at, (mode, key), &mut ready, &mut is_stop_requested).unwrap()
             };
             let reflector = scope.spawn(work);
             let report = measure(told.recv().unwrap(), settings, &mut |_| {});

@@ -71,9 +71,9 @@ impl Agent {
             send_to: self.send_to.clone(),
             clock: gatewright_lab::agent::wall_clock,
         };
-        let is_over =
+        let is_stop_requested =
             || stop.load(Ordering::Relaxed) || end.is_some_and(|end| Instant::now() >= end);
-        let counters = serve_agent(&listener, &setup, &is_over).map_err(failed)?;
+        let counters = serve_agent(&listener, &setup, &is_stop_requested).map_err(failed)?;
         face.line(&counters, || {
             format!(
                 "{} coordinators, {} connections without the key, {} requests, {} refused",

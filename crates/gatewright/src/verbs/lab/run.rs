@@ -93,7 +93,7 @@ impl RunLab {
         gatewright_command::signals::on_stop(move || its.store(true, Ordering::Relaxed))?;
         let kept = KeptFiles { folder: self.output.clone(), name: format!("{name}-unfinished") };
         let mut listener = Listener { face, told: Instant::now(), stop, kept };
-        let run = gatewright_lab::run_heard(&experiment, &mut listener);
+        let run = gatewright_lab::run_with(&experiment, &mut listener);
         let run = run.map_err(|error| Failure::new(exit_of(&error), error.to_string()))?;
         let files = match write(&self.output, &name, &run) {
             Ok(files) => files,
@@ -144,7 +144,7 @@ impl RunListener for Listener {
         written
     }
 
-    fn is_over(&self) -> bool {
+    fn is_stop_requested(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 }

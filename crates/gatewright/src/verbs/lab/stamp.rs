@@ -125,9 +125,9 @@ impl StampReflect {
                 format!("reflects at {at}, {mode}")
             });
         };
-        let mut is_over =
+        let mut is_stop_requested =
             || stop.load(Ordering::Relaxed) || end.is_some_and(|end| Instant::now() >= end);
-        let counters = reflect(self.listen, (mode, key), &mut ready, &mut is_over);
+        let counters = reflect(self.listen, (mode, key), &mut ready, &mut is_stop_requested);
         let counters = counters.map_err(|error| {
             let exit = match error.kind() {
                 ErrorKind::PermissionDenied => Exit::Permission,

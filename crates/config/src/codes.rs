@@ -145,9 +145,9 @@ codes! {
     themselves (`link`), or both; or next hops that share its flows (`balance` and `flow`)."
 
     ROUTE_TWICE 135 "a route is given twice"
-    "Routes to one destination are of one metric if each flow is to keep one of their next hops, at \
-    most 16, each given once. Else they need different metrics; the lower one is used while it works. A \
-    route with a balance is the only one of its metric."
+    "Routes of the same destination and metric share its flows: at most 16, each with another next hop. \
+    Otherwise give them different metrics. A route with a balance shares flows itself, and is the only \
+    one of its metric."
 
     LINK_LOCAL 136 "a link-local next hop without its link"
     "Addresses of fe80::/10 exist on every link (RFC 4291 §2.5.6), so the route must say on which: \

@@ -1,6 +1,6 @@
 //! Rules for routes.
 
-use super::{check_link, twice, unusable};
+use super::{check_link, check_unused, twice, unusable};
 use crate::balance::Balance;
 use crate::codes;
 use crate::model::{Attach, Config, Handler, Link, Located, Place, Route, Side};
@@ -37,6 +37,9 @@ pub(super) fn check(
             let balance = balances.iter().find(|known| Some(&known.name.value) == named);
             attachments.extend(balance.and_then(|it| next_hops(route, it, links, findings)));
             check_workers(route, *workers, findings);
+            if let Some(table) = table {
+                check_unused(*table, "weight", "a route with a balance", findings);
+            }
         } else if let Some(via) = route.via.clone() {
             check_via(route, &via, links, findings);
         } else if table.is_none_or(|table| table.key("via").is_none()) {
@@ -45,6 +48,31 @@ pub(super) fn check(
         }
     }
     check_alike(routes, findings);
+    // A route that could not be read may have been the other one of its metric.
+    if routes.len() == tables.len() {
+        check_lone(routes, &tables, findings);
+    }
+}
+
+/// Checks that only routes with others of their destination and metric have a weight.
+fn check_lone(routes: &[Route], tables: &BTreeMap<usize, View<'_>>, findings: &mut Findings) {
+    let mut alike: BTreeMap<_, Vec<&Route>> = BTreeMap::new();
+    for route in routes {
+        alike.entry((route.to.value, route.metric)).or_default().push(route);
+    }
+    for routes in alike.values() {
+        if let [route] = routes.as_slice()
+            && route.balance.is_none()
+            && let Some(table) = tables.get(&route.to.span.start)
+        {
+            check_unused(
+                *table,
+                "weight",
+                "the only route of its destination and metric",
+                findings,
+            );
+        }
+    }
 }
 
 /// Checks routes of one destination and metric: different next hops, not too many, and none of a
@@ -73,7 +101,9 @@ fn check_alike(routes: &[Route], findings: &mut Findings) {
         {
             let message =
                 format!("{to} has more than {NEXT_HOPS_MAX} next hops of metric {metric}");
-            twice(&codes::ROUTE_TWICE, (first.to.span, route.to.span), message, findings);
+            let finding = Diagnostic::error(&codes::ROUTE_TWICE, route.to.span, message);
+            let finding = finding.label("one too many");
+            findings.add(finding.also(first.to.span, "the first"));
         }
         alike.push(route);
     }

@@ -166,6 +166,14 @@ pub struct Vary {
     pub frequency_mhz: Vec<u32>,
 }
 
+impl Vary {
+    /// Number of values of each key.
+    const fn counts(&self) -> [usize; 6] {
+        let Self { octets, rate, load_pct, batch, awake, frequency_mhz } = self;
+        [octets.len(), rate.len(), load_pct.len(), batch.len(), awake.len(), frequency_mhz.len()]
+    }
+}
+
 /// The links on both sides of the relay.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(from = "LinkForm")]
@@ -408,7 +416,8 @@ pub(crate) fn read_experiment<T: DeserializeOwned>(
         .into_iter()
         .map(|(key, message)| {
             let at = key_range(text, key);
-            Diagnostic::error(&codes::OUT_OF_RANGE, span(at), format!("`{key}`: {message}"))
+            let name = key.rsplit('.').next().unwrap_or(key);
+            Diagnostic::error(&codes::OUT_OF_RANGE, span(at), format!("`{name}`: {message}"))
         })
         .collect();
     if findings.is_empty() { Ok(experiment) } else { Err(findings) }
@@ -434,13 +443,9 @@ fn wrong_values(experiment: &Experiment) -> Vec<(&'static str, String)> {
     check("batch", batches.all(|it| BATCHES.contains(it)), "1 to 64 packets at once");
     let mut frequencies = vary.frequency_mhz.iter().chain([&centre.frequency_mhz]);
     check("frequency_mhz", frequencies.all(|it| FREQUENCIES.contains(it)), "0 to 10000 MHz");
-    let Vary { octets, rate, load_pct, batch, awake, frequency_mhz } = vary;
-    let lists = [octets.len(), rate.len(), load_pct.len()];
-    let lists = [lists, [batch.len(), awake.len(), frequency_mhz.len()]];
-    let mut lens = lists.iter().flatten();
-    check("vary", lens.all(|&len| len <= VALUES_MAX), "a list of at most 64 values");
-    let combinations =
-        lists.iter().flatten().fold(1_usize, |all, &len| all.saturating_mul(len.max(1)));
+    let counts = vary.counts();
+    check("vary", counts.iter().all(|it| *it <= VALUES_MAX), "a list of at most 64 values");
+    let combinations = counts.iter().fold(1_usize, |all, &it| all.saturating_mul(it.max(1)));
     let fits = !experiment.factorial || combinations <= CONDITIONS_MAX;
     check("factorial", fits, "at most 4096 combinations");
     check("seconds", (0.05..=3600.0).contains(seconds), "a time of 0.05 to 3600 seconds");
@@ -450,7 +455,7 @@ fn wrong_values(experiment: &Experiment) -> Vec<(&'static str, String)> {
     let NodeShape { slowdown, quota_pct, relays } = experiment.node;
     check("slowdown", (1..=1000).contains(&slowdown), "1 to 1000");
     check("quota_pct", (1..=100).contains(&quota_pct), "1 to 100 percent of a processor");
-    check("relays", (1..=8).contains(&relays), "1 to 8 relays in line");
+    check("node.relays", (1..=8).contains(&relays), "1 to 8 relays in line");
     if let Some(link) = experiment.link {
         check("capacity_mbps", (0.0..=100_000.0).contains(&link.capacity_mbps), "0 to 100000");
         check("loss_pct", (0.0..=100.0).contains(&link.loss_pct), "0 to 100 percent");
@@ -472,8 +477,14 @@ fn code_of(message: &str) -> &'static Code {
     known.iter().find(|(begin, _)| message.starts_with(begin)).map_or(&codes::SYNTAX, |it| it.1)
 }
 
-/// Where the first line with `key` has it; the beginning of the text if it stands nowhere.
+/// Where the first line with `key`, or with a key of a table (`table.key`), has it; the beginning of the
+/// text if it stands nowhere.
 fn key_range(text: &str, key: &str) -> Range<usize> {
+    if let Some((table, key)) = key.split_once('.') {
+        let start = key_range(text, table).end;
+        let range = key_range(text.get(start..).unwrap_or_default(), key);
+        return start + range.start..start + range.end;
+    }
     let mut at = 0;
     for line in text.split_inclusive('\n') {
         let bare = line.trim_start();
@@ -559,6 +570,7 @@ mod tests {
             ("octets = 1000", "octets = 9", 105, "octets"),
             ("rate = 200", "rate = 200\nbatch = 0", 105, "batch"),
             ("[centre]", "[node]\nquota_pct = 0\n[centre]", 105, "quota_pct"),
+            ("[centre]", "[node]\nrelays = 9\n[centre]", 105, "relays = 9"),
             ("[centre]", "[centre", 100, ""),
         ] {
             let text = SMALL.replace(from, to);

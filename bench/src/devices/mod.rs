@@ -269,8 +269,8 @@ fn forwarding(bench: &mut Bench, binary: &Path, folder: &Path) -> Result<(), Str
     let (settle, measure) = (options.pick(SETTLE.0, SETTLE.1), options.pick(MEASURE.0, MEASURE.1));
     let reports = (options.pick(DEVICES.0, DEVICES.1), settle, measure);
     let answered = || sink.answered();
-    let during =
-        forward_to(bench, (binary, folder), sink.address, ("forwarding", reports), answered);
+    let load = ForwardedLoad { name: "forwarding", ending: "_10k", reports };
+    let during = forward_to(bench, (binary, folder), sink.address, load, answered);
     let ((before, spent_before), (after, spent)) = during?;
     let number = |count: u64| u32::try_from(count).map(f64::from).map_err(text);
     let seconds = number(measure.saturating_sub(1))?;
@@ -302,10 +302,22 @@ fn forwarding_to_own(bench: &mut Bench, binary: &Path, folder: &Path) -> Result<
     )?;
     let above_of = (Ipv4Addr::LOCALHOST, port).into();
     let stored = || ();
-    forward_to(bench, (binary, folder), above_of, ("own_above", reports), stored)?;
+    let load = ForwardedLoad { name: "own_above", ending: "", reports };
+    forward_to(bench, (binary, folder), above_of, load, stored)?;
     let instances = above.gauge(binary, &above_folder, "resources")?;
     bench.sample("own_above_resources", "resources", instances);
     Ok(())
+}
+
+/// Devices that report to a gateway with a CSE above.
+#[derive(Clone, Copy, Debug)]
+struct ForwardedLoad {
+    /// What its figures begin with.
+    name: &'static str,
+    /// What the figures of acknowledgements end with: the number of devices, where it is promised.
+    ending: &'static str,
+    /// Devices, seconds until their reports are timed, and seconds in which they are.
+    reports: (u64, u64, u64),
 }
 
 /// Lets devices report to a gateway that has a CSE above; what `look` told when the reports that are
@@ -314,9 +326,10 @@ fn forward_to<L>(
     bench: &mut Bench,
     (binary, folder): (&Path, &Path),
     above: SocketAddr,
-    (name, (devices, settle, measure)): (&str, (u64, u64, u64)),
+    load: ForwardedLoad,
     look: impl Fn() -> L,
 ) -> Result<(L, L), String> {
+    let ForwardedLoad { name, ending, reports: (devices, settle, measure) } = load;
     let port = free_port()?;
     let setting = Setting { registrar: Some(above), keeps_store: false, core: "0,1" };
     let mut gateway = GatewayProcess::start(binary, folder, port, &setting)?;
@@ -338,9 +351,12 @@ fn forward_to<L>(
         let value = answer.pointer(at).and_then(Value::as_f64);
         value.ok_or_else(|| format!("the devices tell no {at}"))
     };
-    let many = if name == "forwarding" { "_10k" } else { "" };
     for (at, key) in ["ack_p50_ms", "ack_p99_ms", "ack_longest_ms"].iter().enumerate() {
-        bench.sample(&format!("{name}_{key}{many}"), "ms", of_answer(&format!("/delay_ms/{at}"))?);
+        bench.sample(
+            &format!("{name}_{key}{ending}"),
+            "ms",
+            of_answer(&format!("/delay_ms/{at}"))?,
+        );
     }
     bench.sample(&format!("{name}_left_out"), "reports", of_answer("/left_out")?);
     for (key, value) in [("begin", level), ("end", level_after), ("grown", level_after - level)] {

@@ -1,6 +1,7 @@
 //! Reasons why a message is malformed.
 
 use crate::stream::StreamError;
+use gatewright_lang::ir::Checksum;
 
 /// Why a message is malformed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -43,8 +44,18 @@ pub enum MalformedReason {
     #[error("not a number")]
     NoNumber,
     /// A check over octets fails.
-    #[error("a wrong check")]
-    Check,
+    #[error(
+        "the octets of its {} are {}, where {} is computed",
+        .by.name(), of_check(*.by, *.found), of_check(*.by, *.computed)
+    )]
+    Check {
+        /// The kind of check.
+        by: Checksum,
+        /// The octets in the message, the first one highest.
+        found: u32,
+        /// The octets that are computed over the message.
+        computed: u32,
+    },
     /// Octets are left over that no item reads.
     #[error("octets are left over")]
     LeftOver,
@@ -54,4 +65,12 @@ pub enum MalformedReason {
     /// The body's framing is wrong.
     #[error("{0}")]
     Stream(#[from] StreamError),
+}
+
+/// The octets of a check, of which `octets` begins with the first one.
+fn of_check(by: Checksum, octets: u32) -> String {
+    let octets = octets.to_be_bytes();
+    let octets = octets.get(..usize::from(by.octets())).unwrap_or_default();
+    let digits: Vec<String> = octets.iter().map(|octet| format!("{octet:02x}")).collect();
+    digits.join(" ")
 }

@@ -49,6 +49,19 @@ pub struct Failed {
     pub wanted: Vec<u8>,
     /// The octets that the peer received and no step has checked.
     pub got: Vec<u8>,
+    /// The last messages that could not be read before: which, why, and the item of the layout.
+    pub unreadable: Vec<UnreadMessage>,
+}
+
+/// A message of a test that could not be read.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct UnreadMessage {
+    /// The view.
+    pub view: String,
+    /// The reason.
+    pub why: String,
+    /// Source position: the item of the layout.
+    pub span: Span,
 }
 
 /// All diagnostic codes of tests.
@@ -66,8 +79,8 @@ const TEST_FAILED: Code = Code {
 impl Failed {
     /// The diagnostic, with the expected and the actual result.
     pub fn diagnostic(&self, test: &str) -> Diagnostic {
-        let Self { span, role, expected, found, wanted, got } = self;
-        let message = format!("`{test}`: `{role}` should see {expected}; there is {found}");
+        let Self { span, role, expected, found, wanted, got, unreadable } = self;
+        let message = format!("`{test}`: `{role}` should see {expected}, but sees {found}");
         let mut diagnostic = Diagnostic::error(&TEST_FAILED, *span, message);
         if !wanted.is_empty() {
             diagnostic = diagnostic.note(format!("expected {}", octets_shown(wanted)));
@@ -78,6 +91,9 @@ impl Failed {
         let same = wanted.iter().zip(got).take_while(|(one, other)| one == other).count();
         if same > 0 && !wanted.is_empty() {
             diagnostic = diagnostic.note(format!("they differ from octet {same} on"));
+        }
+        for UnreadMessage { view, why, span } in unreadable {
+            diagnostic = diagnostic.also(*span, format!("a `{view}` could not be read: {why}"));
         }
         diagnostic
     }
@@ -125,6 +141,7 @@ pub fn run(program: &Arc<Program>, test: &TestCase, cut: Cut) -> TestResult {
                 found: reason,
                 wanted: Vec::new(),
                 got: Vec::new(),
+                unreadable: Vec::new(),
             });
             return TestResult {
                 failed: Some(failed),
@@ -134,11 +151,31 @@ pub fn run(program: &Arc<Program>, test: &TestCase, cut: Cut) -> TestResult {
             };
         }
     };
-    let failed = stage.play(test).err();
+    let mut failed = stage.play(test).err();
+    if let Some(failed) = &mut failed {
+        failed.unreadable.extend(unreadable(program, test, cut));
+    }
     let handlers = stage.machine.handlers().map(|(_, counters)| counters.started > 0).collect();
     let cases = stage.machine.cases().map(|(_, _, count)| count > 0).collect();
     TestResult { failed, handlers, cases, time: stage.now }
 }
+
+/// The last messages that the machine could not read in a test: they may be why it fails.
+fn unreadable(program: &Arc<Program>, test: &TestCase, cut: Cut) -> Vec<UnreadMessage> {
+    let Ok(mut stage) = Stage::new(program, test, cut) else { return Vec::new() };
+    stage.machine.trace();
+    let _same = stage.play(test);
+    let mut found = Vec::new();
+    for step in stage.machine.take_trace() {
+        let MachineStep::Malformed { message, why, span } = step else { continue };
+        let view = program.message(message).map(|of| of.name.clone()).unwrap_or_default();
+        found.push(UnreadMessage { view, why, span });
+    }
+    found.split_off(found.len().saturating_sub(UNREADABLE_MAX))
+}
+
+/// Maximum number of unreadable messages that a finding shows.
+const UNREADABLE_MAX: usize = 3;
 
 /// Runs the first `steps` of a test, resets the connection of a role's peer, then those of all
 /// others, and lets time pass. Returns what is left then: nothing, unless the machine forgot
@@ -185,7 +222,10 @@ const LAST_CONNECTIONS_MAX: usize = 4;
 pub fn trace(program: &Arc<Program>, test: &TestCase) -> (Option<Box<Failed>>, Vec<MachineStep>) {
     let Ok(mut stage) = Stage::new(program, test, Cut::Whole) else { return (None, Vec::new()) };
     stage.machine.trace();
-    let failed = stage.play(test).err();
+    let mut failed = stage.play(test).err();
+    if let Some(failed) = &mut failed {
+        failed.unreadable.extend(unreadable(program, test, Cut::Whole));
+    }
     (failed, stage.machine.take_trace())
 }
 
@@ -384,7 +424,10 @@ impl Stage {
             Ok(_) => return Err(self.failed(span, role, &expected, Vec::new(), got)),
             Err(malformed) => {
                 let mut failed = self.failed(span, role, &expected, Vec::new(), got);
-                failed.found = format!("{} ({malformed})", failed.found);
+                if !failed.got.is_empty() {
+                    let (view, why, span) = (name, malformed.to_string(), malformed.span);
+                    failed.unreadable.push(UnreadMessage { view, why, span });
+                }
                 return Err(failed);
             }
         }
@@ -431,6 +474,7 @@ impl Stage {
             found: format!("{found}{state}"),
             wanted,
             got,
+            unreadable: Vec::new(),
         })
     }
 

@@ -96,3 +96,49 @@ fn a_reset_in_any_state_leaves_nothing_behind() {
         }
     }
 }
+
+/// A meter whose frames have a CRC.
+const METER: &str = r#"
+message frame {
+    view reading = { checked by crc16_ccitt { value: u16 } }
+}
+protocol frames = udp, sync unicast {
+    message frame
+    connections at most 4
+    request reading { otherwise -> echo }
+    response reading
+    malformed -> ignore
+    failed    -> ignore
+    full      -> ignore
+}
+gateway meter {
+    role house = frames server at "127.0.0.1:7000"
+    on echo(request) { return frame.reading(value: request.value) }
+}
+"#;
+
+/// The finding of a test of the meter.
+fn finding(steps: &str) -> String {
+    let text = format!("{METER}\ntest \"it\" {{\n{steps}\n}}\n");
+    let mut sources = Sources::of("meter.gate", text);
+    let compiled = compile(&mut sources, SourceId::default(), |_, _| None);
+    let program = Arc::new(compiled.program.unwrap());
+    let failed = run(&program, &program.tests[0], Cut::Whole).failed.unwrap();
+    failed.diagnostic("it").render(&sources, false)
+}
+
+/// The CRC of `12 34` is `0e c9` (CRC-16/IBM-3740).
+#[test]
+fn a_finding_says_which_check_is_wrong_and_what_it_should_be() {
+    let sent_wrong =
+        finding("    house sends x\"12 34 0e c8\"\n    house sees reading(value: 4660)");
+    let wanted = "the octets of its crc16_ccitt are 0e c8, where 0e c9 is computed";
+    assert!(sent_wrong.contains(wanted), "{sent_wrong}");
+    assert!(sent_wrong.contains("checked by crc16_ccitt"), "{sent_wrong}");
+    assert!(
+        sent_wrong.contains("should see one `frame.reading`, but sees nothing"),
+        "{sent_wrong}"
+    );
+    let value = finding("    house sends x\"12 34 0e c9\"\n    house sees reading(value: 4661)");
+    assert!(value.contains("with value: 4661, but sees value: 4660"), "{value}");
+}

@@ -435,7 +435,7 @@ fn reason_name(reason: MalformedReason) -> &'static str {
         MalformedReason::Missing => "missing",
         MalformedReason::Twice => "twice",
         MalformedReason::NoNumber => "no-number",
-        MalformedReason::Check => "check",
+        MalformedReason::Check { .. } => "check",
         MalformedReason::LeftOver => "left-over",
         MalformedReason::NoCase => "no-case",
         MalformedReason::Stream(wrong) => stream_name(wrong),

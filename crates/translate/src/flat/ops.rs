@@ -452,7 +452,10 @@ impl<'r> Reader<'r> {
         let Some(found) = self.input.get(self.at..end) else { return Err(Halt::Wait) };
         let check = self.take_check().ok_or(MalformedReason::NoCase)?.octets();
         if check.get(..octets) != Some(found) {
-            return Err(MalformedReason::Check.into());
+            let mut there = [0; 4];
+            there.iter_mut().zip(found).for_each(|(to, octet)| *to = *octet);
+            let (found, computed) = (u32::from_be_bytes(there), u32::from_be_bytes(check));
+            return Err(MalformedReason::Check { by, found, computed }.into());
         }
         self.go_out();
         self.at = end;

@@ -89,6 +89,14 @@ impl Parser<'_> {
             self.help_here(&format!("here it is `{here}`"));
             return;
         }
+        if let Some(width) = signed_width(&word) {
+            let (half, whole) = (grouped(1 << (width - 1)), grouped(1 << width));
+            self.help_here(&format!(
+                "fields have no sign: read `u{width}`, and `(x + {half}) mod {whole} - {half}` is the \
+                 number in two's complement; `(y + {whole}) mod {whole}` is written for y"
+            ));
+            return;
+        }
         self.suggest(gatewright_diagnostic::nearest(&word, TYPES_HERE).map(str::to_owned));
     }
 
@@ -233,4 +241,26 @@ impl Parser<'_> {
             }
         }
     }
+}
+
+/// The width of a signed type of another language, as `i16`, `int16_t` or `s16`, if a field can have
+/// it and its values are within the numbers of the language.
+fn signed_width(word: &str) -> Option<u32> {
+    let word = word.to_ascii_lowercase();
+    let word = word.strip_suffix("_t").unwrap_or(&word);
+    let digits = ["int", "sint", "i", "s"].iter().find_map(|start| word.strip_prefix(start))?;
+    digits.parse().ok().filter(|width| (2..=62).contains(width))
+}
+
+/// A number as programs write it, in groups of three digits.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push('_');
+        }
+        text.push(digit);
+    }
+    text
 }

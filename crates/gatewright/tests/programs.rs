@@ -153,6 +153,8 @@ fn sessions_stay_over_a_reload_of_the_same_program_and_their_end_is_told() {
     let publish = [0x30, 5, 0, 1, b'a', b'2', b'0'];
     broker.clients.lock().unwrap()[0].write_all(&publish).unwrap();
     assert!(wait_until(WITHIN, || get(apps, 2, false).ends_with(b"20")));
+    let said = daemon.ask(&["top", "--once", "--interval", "0.05"]).out;
+    assert!(said.contains("coap_to_mqtt apps.get"), "{said}");
     // The description changes, and the program does not.
     let description = daemon.folder.join("gateway.toml");
     let text = fs::read_to_string(&description).unwrap();

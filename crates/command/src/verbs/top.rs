@@ -15,10 +15,11 @@ use std::time::{Duration, Instant};
 pub const JSON: &str = "an object for each round: {uptime_seconds, seconds, links: [{name, up, state, mode, received, \
      received_bits, sent, sent_bits}], workers: [{worker, received, taken, given}], layers: [{layer, receive, transmit}], \
      drops: [{by, reason, rate, total}], handlers: [{id, handler, at, packets, messages}], \
-     sojourn: {packets, p50_ns, p90_ns, p99_ns, p999_ns}}; rates are packets or bits a second";
+     programs: [{program, handler, started, failed, failed_total, p50_ns, p99_ns}], sojourn: {packets, p50_ns, p90_ns, p99_ns, p999_ns}}; rates are packets, messages or \
+     bits a second";
 
-/// Shows the activity of a running gateway, live: rates by link and layer, drops by reason, packet
-/// delay.
+/// Shows the activity of a running gateway, live: rates by link, layer and handler of a program, drops
+/// by reason, delays of packets and messages.
 ///
 /// On a terminal it refreshes each second until it is interrupted. Elsewhere, with --once and with
 /// --json it shows one interval.
@@ -198,6 +199,7 @@ fn text(rates: &Rates) -> String {
         let rate = scaled(handler.packets);
         let _ = writeln!(out, "{name:<18}{rate:>11}  {}{unit}", handler.at);
     }
+    programs(rates, &mut out);
     sojourn(rates, &mut out);
     if !rates.drops.is_empty() {
         let _ = writeln!(out, "\n{:<18}{:>11}{:>11}  why", "DROPPED BY", "pkt/s", "in all");
@@ -207,6 +209,27 @@ fn text(rates: &Rates) -> String {
         let _ = writeln!(out, "{:<18}{rate:>11}{total:>11}  {}", drop.by, drop.reason);
     }
     out
+}
+
+fn programs(rates: &Rates, out: &mut String) {
+    if rates.programs.is_empty() {
+        return;
+    }
+    let _ = write!(out, "\n{:<30}", "PROGRAM, HANDLER");
+    for head in ["msg/s", "failed/s", "failed", "50 % µs", "99 % µs"] {
+        let _ = write!(out, "{head:>11}");
+    }
+    out.push('\n');
+    for one in &rates.programs {
+        let name = format!("{} {}", one.program, one.handler);
+        let (started, failed) = (scaled(one.started), scaled(one.failed));
+        let _ = write!(out, "{name:<30}{started:>11}{failed:>11}{:>11}", one.failed_total);
+        for within in [one.p50_ns, one.p99_ns] {
+            let micros = |ns| format!("{:.1}", Duration::from_nanos(ns).as_secs_f64() * 1e6);
+            let _ = write!(out, "{:>11}", within.map_or_else(|| "-".to_owned(), micros));
+        }
+        out.push('\n');
+    }
 }
 
 fn sojourn(rates: &Rates, out: &mut String) {

@@ -1,6 +1,7 @@
 //! From two looks at a gateway to what happened between them, a second.
 
 use crate::verbs::status::{list, number, values, word};
+use gatewright_histogram::Histogram;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -27,6 +28,7 @@ pub(super) struct Rates {
     pub(super) layers: Vec<LayerRates>,
     pub(super) drops: Vec<Drop>,
     pub(super) handlers: Vec<HandlerRates>,
+    pub(super) programs: Vec<ProgramRates>,
     pub(super) sojourn: Sojourn,
 }
 
@@ -86,6 +88,21 @@ pub(super) struct HandlerRates {
     pub(super) messages: bool,
 }
 
+/// A handler of a gateway program: messages a second, and their delays in this interval.
+#[derive(Debug, Serialize)]
+pub(super) struct ProgramRates {
+    pub(super) program: String,
+    pub(super) handler: String,
+    /// Messages whose handling began, a second.
+    pub(super) started: f64,
+    /// Messages whose handling was ended from outside, a second.
+    pub(super) failed: f64,
+    /// Those since the program began.
+    pub(super) failed_total: u64,
+    pub(super) p50_ns: Option<u64>,
+    pub(super) p99_ns: Option<u64>,
+}
+
 /// Delays of the packets in this interval, in nanoseconds.
 #[derive(Debug, Default, Eq, PartialEq, Serialize)]
 pub(super) struct Sojourn {
@@ -124,6 +141,7 @@ pub(super) fn rates(before: Option<&Look>, now: &Look) -> Rates {
         layers: rate.layers(old, &now.status),
         drops: rate.drops(old, &now.status),
         handlers: rate.handlers(old, &now.status),
+        programs: rate.programs(old, &now.status),
         sojourn: sojourn(was, &now.sojourn),
     }
 }
@@ -231,6 +249,30 @@ impl Rate {
         };
         list(new, "attached").iter().map(handler).collect()
     }
+
+    fn programs(self, old: &Value, new: &Value) -> Vec<ProgramRates> {
+        let program = |now: &Value| {
+            let (program, handler) = (word(now, "program"), word(now, "handler"));
+            let is_it = |other: &&Value| {
+                word(other, "program") == program && word(other, "handler") == handler
+            };
+            let before = program_handlers(old).find(is_it).unwrap_or(&Value::Null);
+            let [started, failed] =
+                ["started", "failed"].map(|name| self.of(number(before, name), number(now, name)));
+            let times = handled(new, program, handler).since(&handled(old, program, handler));
+            let [p50_ns, p99_ns] = [50, 99].map(|percent| times.quantile(percent, 100));
+            ProgramRates {
+                program: program.to_owned(),
+                handler: handler.to_owned(),
+                started,
+                failed,
+                failed_total: number(now, "failed"),
+                p50_ns,
+                p99_ns,
+            }
+        };
+        program_handlers(new).map(program).collect()
+    }
 }
 
 const OCTET_BITS: f64 = 8.0;
@@ -288,6 +330,20 @@ fn all_drops(status: &Value) -> BTreeMap<(String, String), u64> {
         add("graph", reason, count);
     }
     drops
+}
+
+/// The handlers of programs in a status.
+fn program_handlers(status: &Value) -> impl Iterator<Item = &Value> {
+    list(status, "parts").iter().flat_map(|part| list(part, "handlers"))
+}
+
+/// The delays of the messages of a program's handler.
+fn handled(status: &Value, program: &str, handler: &str) -> Histogram {
+    let is_it = |one: &&Value| {
+        let of = (word(one, "mode"), word(one, "relay"), word(one, "handler"));
+        of == ("program", program, handler)
+    };
+    list(status, "sojourn").iter().find(is_it).and_then(values).unwrap_or_default()
 }
 
 fn sojourn(old: &Value, new: &Value) -> Sojourn {
@@ -352,6 +408,27 @@ mod tests {
         let rates = rates(None, &look(9, 95, 0, &json!([])));
         assert_eq!((rates.seconds, rates.links[0].received), (9.5, 10.0));
         assert_eq!(rates.sojourn, Sojourn::default());
+    }
+
+    #[test]
+    fn messages_of_programs_have_rates_errors_and_delays() {
+        let look = |secs: u64, started: u64, failed: u64, buckets: &Value| {
+            let one = json!({ "program": "relay", "handler": "web.post", "started": started,
+                "finished": started - failed, "failed": failed });
+            let stay = json!({ "mode": "program", "relay": "relay", "handler": "web.post",
+                "largest": 90_000, "buckets": buckets });
+            let status = json!({ "uptime": { "secs": secs, "nanos": 0 }, "sojourn": [stay],
+                "parts": [{ "name": "programs", "handlers": [one] }] });
+            Look { status, sojourn: Value::Null }
+        };
+        let before = look(10, 100, 1, &json!([[500, 100]]));
+        let now = look(12, 150, 4, &json!([[500, 100], [2047, 49], [90_000, 1]]));
+        let rates = rates(Some(&before), &now);
+        let one = &rates.programs[0];
+        assert_eq!((one.program.as_str(), one.handler.as_str()), ("relay", "web.post"));
+        same(one.started, 25.0);
+        same(one.failed, 1.5);
+        assert_eq!((one.failed_total, one.p50_ns, one.p99_ns), (4, Some(2047), Some(90_000)));
     }
 
     #[test]

@@ -64,9 +64,10 @@ impl Description {
             let lacks = program.assembly.lacks(config);
             findings
                 .extend(lacks.map(|table| refusal(&sources, table, NOT_IN_THIS_PROGRAM, false)));
-            if let Some(compile) = program.programs {
-                findings.extend(compile(path, config, &mut sources));
-            }
+        }
+        if let Some(compile) = program.programs {
+            let found = compile(path, parsed.config.as_ref(), &parsed.programs, &mut sources);
+            findings.extend(found);
         }
         let beside = |file: &str| beside(path, file);
         let unfit = |config| unfit_devices(config, beside);

@@ -3,14 +3,14 @@
 use crate::{exit, exit::Exit, exit::Failure, face::Face, lines, signals};
 use anyhow::Result;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use gatewright_config::Config;
+use gatewright_config::{Config, Program};
 use gatewright_diagnostic::{Code, Diagnostic, Source, Sources};
 use gatewright_gateway::{Assembly, ServedPart, doctor::SystemCheck};
 use std::{ffi::OsString, fmt, process::ExitCode, sync::Arc};
 
-/// Compiles the gateway programs of the description at a path, whose texts it adds to the sources, and
-/// returns the findings.
-pub type CheckPrograms = fn(&str, &Config, &mut Sources) -> Vec<Diagnostic>;
+/// Compiles the gateway programs that the description at a path names, whose texts it adds to the
+/// sources, and returns the findings; of a description that is refused, those about their texts.
+pub type CheckPrograms = fn(&str, Option<&Config>, &[Program], &mut Sources) -> Vec<Diagnostic>;
 
 /// A program that runs gateways, as its command line has it.
 #[derive(Clone, Copy)]

@@ -82,6 +82,9 @@ pub const TEXT_LEN_MAX: usize = 1 << 20;
 pub struct Parsed {
     /// The description, if no finding refuses it.
     pub config: Option<Config>,
+    /// The programs that it names, also if it is refused: what is wrong with their texts is so in
+    /// any description.
+    pub programs: Vec<Program>,
     /// All findings in the order of the text; warnings alone do not refuse a description.
     pub diagnostics: Vec<Diagnostic>,
 }
@@ -93,7 +96,7 @@ pub fn parse(source: SourceId, text: &str) -> Parsed {
     if text.len() > TEXT_LEN_MAX {
         let message = format!("a description of more than {TEXT_LEN_MAX} octets");
         findings.add(Diagnostic::error(&codes::TOO_MANY, findings.span(0..0), message));
-        return Parsed { config: None, diagnostics: findings.list };
+        return Parsed { config: None, programs: Vec::new(), diagnostics: findings.list };
     }
     let (document, errors) = DeTable::parse_recoverable(text);
     let broken: Vec<usize> = errors.iter().map(|error| line(text, start(error))).collect();
@@ -114,8 +117,9 @@ pub fn parse(source: SourceId, text: &str) -> Parsed {
     });
     syntax::add(&errors, text, document.get_ref(), &mut findings);
     findings.list.sort_by_key(|finding| (finding.primary.span.start, finding.code.number));
+    let programs = config.programs.clone();
     let config = (!has_errors(&findings.list)).then_some(config);
-    Parsed { config, diagnostics: findings.list }
+    Parsed { config, programs, diagnostics: findings.list }
 }
 
 fn start(error: &toml::de::Error) -> usize {

@@ -108,6 +108,23 @@ fn check_compiles_the_programs_that_a_description_names() {
     }
 }
 
+/// An error in the description hides none in its programs, of which each has all of its own.
+#[test]
+fn errors_of_a_description_and_of_all_its_programs_are_told_at_once() {
+    let folder = folder("all-at-once");
+    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    fs::write(path("one.gate"), "gateway { nothing\n").unwrap();
+    fs::write(path("two.gate"), "gateway two { role a = nothing server at \"x:1\" }\n").unwrap();
+    let programs = "[[program]]\nfile = \"one.gate\"\n[[program]]\nfile = \"two.gate\"\n\
+                    [[program]]\nfile = \"gone.gate\"\nat = [\"a=b\"]\n";
+    fs::write(path("gateway.toml"), format!("{GOOD}colour = 1\n{programs}")).unwrap();
+    let said = gatewright(&["check", &path("gateway.toml")]);
+    assert_eq!(said.code, 78);
+    for part in ["unknown key `colour`", "one.gate:1:", "two.gate:1:", "cannot read"] {
+        assert!(said.err.contains(part), "{part}: {}", said.err);
+    }
+}
+
 #[test]
 fn what_cannot_be_read_is_named() {
     let said = gatewright(&["check", "no-such-file.toml"]);

@@ -8,39 +8,31 @@ use gatewright_gateway::{beside, read_file, unusable_file};
 use gatewright_lang::ir::Program;
 use std::path::Path;
 
-/// Compiles every program of the description `config` at `path`, whose texts it adds to `sources`, and
-/// returns the findings, those about equal names and about handlers at their messages included.
-pub fn findings(path: &str, config: &Config, sources: &mut Sources) -> Vec<Diagnostic> {
+/// Compiles `programs`, which the description at `path` names, adds their texts to `sources`, and
+/// returns the findings, those about equal names and about handlers at their messages included. Where
+/// the description is refused, and is no `config`, nothing is said of how it uses its programs.
+pub fn findings(
+    path: &str,
+    config: Option<&Config>,
+    programs: &[config::Program],
+    sources: &mut Sources,
+) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
-    let mut programs = Vec::new();
-    for program in &config.programs {
+    let mut compiled_programs = Vec::new();
+    // Of one without a file the description's own findings tell.
+    for program in programs.iter().filter(|program| !program.file.value.is_empty()) {
         let file = beside(path, &program.file);
         match read_file(Path::new(&file)) {
             Ok(text) => {
                 let id = sources.add(file.clone(), text);
                 let compiled = gatewright_lang::compile_importing(sources, id, import);
                 findings.extend(compiled.diagnostics);
-                let strange = strangers(compiled.program.as_ref(), &program.at);
-                findings.extend(strange.map(|(name, message)| {
-                    let span = program.place_of(&["at"], name);
-                    Diagnostic::error(&codes::NOT_A_ROLE_ADDRESS, span, message)
-                }));
-                let settings = ProgramSettings::of(program);
-                let wrong = compiled.program.iter().flat_map(|of| settings.findings(of));
-                findings.extend(wrong.map(|(name, message)| {
-                    let keys = ["set", "set_env", "set_file"];
-                    let span = program.place_of(&keys, name.unwrap_or_default());
-                    Diagnostic::error(&codes::NOT_A_SETTING, span, message)
-                }));
-                if let Some(of) = &compiled.program {
-                    let over = stack_findings(of, program, config).into_iter();
-                    findings.extend(over.map(|(span, message)| {
-                        Diagnostic::error(&codes::NOT_OVER_STACK, span, message)
-                    }));
+                if let Some(config) = config {
+                    findings.extend(uses(program, compiled.program.as_ref(), config));
                 }
                 if let Some(of) = compiled.program {
-                    findings.extend(namesake(&programs, (program, &of)));
-                    programs.push((program, of));
+                    findings.extend(namesake(&compiled_programs, (program, &of)));
+                    compiled_programs.push((program, of));
                 }
             }
             Err(error) => {
@@ -50,8 +42,26 @@ pub fn findings(path: &str, config: &Config, sources: &mut Sources) -> Vec<Diagn
             }
         }
     }
-    findings.extend(strays(config, &programs));
+    findings.extend(config.map(|config| strays(config, &compiled_programs)).unwrap_or_default());
     findings
+}
+
+/// Findings about how a description uses a program: addresses, parameters, sockets of the stack.
+fn uses(program: &config::Program, compiled: Option<&Program>, config: &Config) -> Vec<Diagnostic> {
+    let strange = strangers(compiled, &program.at).map(|(name, message)| {
+        let span = program.place_of(&["at"], name);
+        Diagnostic::error(&codes::NOT_A_ROLE_ADDRESS, span, message)
+    });
+    let settings = ProgramSettings::of(program);
+    let wrong = compiled.into_iter().flat_map(|of| settings.findings(of));
+    let wrong = wrong.map(|(name, message)| {
+        let keys = ["set", "set_env", "set_file"];
+        let span = program.place_of(&keys, name.unwrap_or_default());
+        Diagnostic::error(&codes::NOT_A_SETTING, span, message)
+    });
+    let over = compiled.into_iter().flat_map(|of| stack_findings(of, program, config));
+    let over = over.map(|(span, message)| Diagnostic::error(&codes::NOT_OVER_STACK, span, message));
+    strange.chain(wrong).chain(over).collect()
 }
 
 /// Findings about the files of parameters that the programs of `config` name in `source` and that a

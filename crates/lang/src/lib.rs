@@ -111,7 +111,8 @@ pub fn compile_importing(
     let (program, lowered) = lower::lower(&files);
     // What was lowered from a text that could not be read whole is only partly meaningful: names
     // that stand in the unreadable part would be reported as unknown.
-    found.extend(lowered.into_iter().filter(|of| readable || !dangling(of)));
+    let is_sure = |of: &Diagnostic| readable || !dangling(of) || is_named_once(of, sources);
+    found.extend(lowered.into_iter().filter(is_sure));
     let order = |span: Span| (span.source, span.start, span.end);
     found.sort_by_key(|diagnostic| order(diagnostic.primary.span));
     let wrong = found.iter().any(|diagnostic| diagnostic.severity == Severity::Error);
@@ -131,6 +132,22 @@ fn not_found(path: &str, span: Span, why: String, others: &[String]) -> Diagnost
         }
         None => diagnostic,
     }
+}
+
+/// Whether a finding is about an unknown name that stands nowhere else, whatever could not be read: then
+/// nothing can define it. Names that come from a diagram have spaces and capitals there.
+fn is_named_once(diagnostic: &Diagnostic, sources: &Sources) -> bool {
+    if diagnostic.code != &codes::UNKNOWN_NAME {
+        return false;
+    }
+    let span = diagnostic.primary.span;
+    let named = sources.get(span.source).text().get(span.start..span.end).unwrap_or_default();
+    let Some(word) = named.rsplit('.').next().filter(|word| !word.is_empty()) else {
+        return false;
+    };
+    let word = word.to_ascii_lowercase().replace('_', " ");
+    let times = |text: &str| text.to_ascii_lowercase().replace('_', " ").matches(&word).count();
+    sources.iter().map(|(_, source)| times(source.text())).sum::<usize>() == 1
 }
 
 /// Whether a finding may only be a consequence of a part of the text that could not be read.

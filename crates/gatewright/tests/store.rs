@@ -52,6 +52,34 @@ fn a_database_is_verified_backed_up_restored_and_salvaged() {
     assert_eq!(gatewright(&["store", "verify", &at("missing.db")]).code, 78);
 }
 
+/// A folder has as many names as it has folders, which is no fault of a database.
+#[test]
+fn a_folder_is_called_one_and_its_databases_are_named() {
+    let folder = folder("store-folder");
+    let at = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let (folder_itself, new) = (folder.to_str().unwrap(), at("new.db"));
+    let verbs: [&[&str]; 5] = [
+        &["verify", folder_itself],
+        &["quarantine", folder_itself],
+        &["backup", folder_itself, &new],
+        &["salvage", folder_itself, &new],
+        &["restore", folder_itself, &new],
+    ];
+    for has_one in [false, true] {
+        if has_one {
+            drop(Database::open(at("cse.db").as_ref(), &DatabaseOptions::default()).unwrap());
+        }
+        for verb in verbs {
+            let said = gatewright(&[&["store"], verb].concat());
+            let wanted = if has_one { at("cse.db") } else { "there is no database in it".into() };
+            assert_eq!(said.code, 78, "{verb:?}");
+            let text = said.err;
+            assert!(text.contains("is a folder") && text.contains(&wanted), "{verb:?}: {text}");
+            assert!(!fs::exists(&new).unwrap(), "{verb:?}");
+        }
+    }
+}
+
 /// A database belongs to one CSE: under another identifier or base, what it holds would answer by
 /// names that nobody knows, and what others know would be gone.
 #[test]

@@ -10,6 +10,9 @@ pub enum StoreError {
     /// Another process has it open.
     #[error("{} is in use by another process", .0.display())]
     InUse(PathBuf),
+    /// A folder stands where the database should be.
+    #[error("{} is a folder, and a database is a file: the one that `store` of [cse] names", .0.display())]
+    Folder(PathBuf),
     /// The file has several names, and its write-ahead log goes by one of them.
     #[error(
         "{} has {names} names (hard links), and its write-ahead log goes by one of them: remove the others, or copy the file",

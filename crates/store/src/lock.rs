@@ -127,11 +127,12 @@ pub(crate) fn refuse_orphans(path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Refuses a file with several names: two processes that open it by different names would have two
-/// write-ahead logs of one file.
+/// Refuses a folder, and a file with several names: two processes that open it by different names
+/// would have two write-ahead logs of one file.
 fn refuse_links(path: &Path) -> Result<(), StoreError> {
-    match path.metadata().map(|file| file.nlink()) {
-        Ok(names) if names > 1 => Err(StoreError::Linked { path: path.to_owned(), names }),
+    match path.metadata().map(|file| (file.is_dir(), file.nlink())) {
+        Ok((true, _)) => Err(StoreError::Folder(path.to_owned())),
+        Ok((false, names)) if names > 1 => Err(StoreError::Linked { path: path.to_owned(), names }),
         _ => Ok(()),
     }
 }

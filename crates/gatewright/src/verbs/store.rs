@@ -10,6 +10,8 @@ use gatewright_store::{
 };
 use serde::Serialize;
 use std::fmt::Write;
+use std::fs::{self, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 pub(crate) const JSON: &str = "verify, backup: {sound, version, rows, unchecked, resources, structure, bad: [{row, why, body}], \
@@ -142,11 +144,40 @@ impl Store {
     }
 }
 
+/// The SQLite databases in a folder, by name, of its first files.
+fn databases_in(folder: &Path) -> Vec<String> {
+    let is_database = |path: &Path| {
+        let mut head = [0; SQLITE_HEAD.len()];
+        File::open(path).is_ok_and(|mut file| file.read_exact(&mut head).is_ok())
+            && &head == SQLITE_HEAD
+    };
+    let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    let files = entries.map(|entry| entry.path()).filter(|path| path.is_file()).take(FILES_MAX);
+    let found = files.filter(|path| is_database(path)).map(|path| path.display().to_string());
+    let mut names: Vec<String> = found.collect();
+    names.sort();
+    names
+}
+
+/// The first octets of a database (SQLite's file format, 1.3).
+const SQLITE_HEAD: &[u8; 16] = b"SQLite format 3\0";
+
+/// Maximum files of a folder that are looked at for databases.
+const FILES_MAX: usize = 256;
+
 fn failure(path: &Path, error: &StoreError) -> Failure {
     let exit = error.exit_code().map_or(Exit::Configuration, Exit::of);
     // Every other error names the file that is at fault, which may be the second of two.
     let text = match error {
         StoreError::Database(_) => format!("{}: {error}", path.display()),
+        StoreError::Folder(folder) => {
+            let names = databases_in(folder).join(", ");
+            if names.is_empty() {
+                format!("{error}; there is no database in it")
+            } else {
+                format!("{error}; in it there are: {names}")
+            }
+        }
         named => named.to_string(),
     };
     Failure::new(exit, text)

@@ -3,7 +3,7 @@
 use crate::accept::{Accepted, RoleListener};
 use crate::captured::{Piece, PieceSink};
 use crate::mailbox::{LoopMessage, Mailbox};
-use crate::peers::Peers;
+use crate::peers::LostPeers;
 use crate::plan::{Planned, RoleAddress, RoleSocket, SocketOrigin};
 use crate::report::Tally;
 use crate::resolver::{Question, Resolver};
@@ -35,7 +35,7 @@ const READS_AT_ONCE: usize = 2;
 pub(crate) struct Resources<'t, P: Poller> {
     pub(crate) poller: &'t mut P,
     pub(crate) resolver: &'t Resolver<P>,
-    pub(crate) peers: &'t Peers,
+    pub(crate) peers: &'t LostPeers,
     pub(crate) mailbox: &'t Mailbox<P>,
     /// All loops of the program, and the index of this one.
     pub(crate) loops: (&'t [Mailbox<P>], usize),

@@ -2,7 +2,7 @@
 
 use crate::error::RunnerError;
 use crate::mailbox::{LoopMessage, Mailbox};
-use crate::peers::Peers;
+use crate::peers::LostPeers;
 use crate::resolver::Resolver;
 use crate::runner::{Listening, LoopPlan, RunnerOptions, listening, plan};
 use crate::worker::Worker;
@@ -35,7 +35,7 @@ impl<N: Network> LocalLoop<N> {
     ) -> Result<Self, RunnerError> {
         let LoopPlan { planned, sites } = plan(network, program, options, 1, &[])?;
         let mut worker =
-            Worker::new(Resolver::here(network), network, Peers::new(options.peers.clone()))?;
+            Worker::new(Resolver::here(network), network, LostPeers::new(options.peers.clone()))?;
         for planned in planned {
             worker.replace(planned, options.drain_within)?;
         }

@@ -79,33 +79,33 @@ impl fmt::Debug for PeerSink {
 
 /// The lost servers of a program. A clone is the same list.
 #[derive(Clone, Debug)]
-pub(crate) struct Peers(Arc<Shared>);
+pub(crate) struct LostPeers(Arc<PeerList>);
 
 #[derive(Debug)]
-struct Shared {
+struct PeerList {
     sink: Option<PeerSink>,
     /// Whether any is lost: only then do loops ask their machines for servers that answer.
     is_any_lost: AtomicBool,
     /// By role and address.
-    lost: Mutex<BTreeMap<(String, String), Loss>>,
+    lost: Mutex<BTreeMap<(String, String), LostSince>>,
 }
 
 #[derive(Debug)]
-struct Loss {
+struct LostSince {
     cause: String,
     since: Duration,
     /// Whether a connection is no proof that it is back: it had accepted connections before.
     is_silent: bool,
 }
 
-impl Peers {
+impl LostPeers {
     /// An empty list whose changes go to `sink`.
     pub(crate) fn new(sink: Option<PeerSink>) -> Self {
         let (is_any_lost, lost) = (AtomicBool::new(false), Mutex::default());
-        Self(Arc::new(Shared { sink, is_any_lost, lost }))
+        Self(Arc::new(PeerList { sink, is_any_lost, lost }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(String, String), Loss>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(String, String), LostSince>> {
         self.0.lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -129,7 +129,7 @@ impl Peers {
             PeerSeen::Lost(loss) => {
                 let cause = cause(loss, error);
                 let is_silent = loss == PeerLoss::Silent;
-                lost.insert(key.clone(), Loss { cause: cause.clone(), since: now, is_silent });
+                lost.insert(key.clone(), LostSince { cause: cause.clone(), since: now, is_silent });
                 PeerState::Lost(cause)
             }
             PeerSeen::Connected if lost.get(&key).is_some_and(|loss| loss.is_silent) => {
@@ -152,7 +152,7 @@ impl Peers {
     /// The list at this moment.
     pub(crate) fn lost(&self) -> Vec<LostPeer> {
         let lost = self.lock();
-        let of = |((role, address), loss): (&(String, String), &Loss)| LostPeer {
+        let of = |((role, address), loss): (&(String, String), &LostSince)| LostPeer {
             role: role.clone(),
             address: address.clone(),
             cause: loss.cause.clone(),
@@ -193,7 +193,7 @@ mod tests {
         let told: Arc<Mutex<Vec<PeerState>>> = Arc::default();
         let log = Arc::clone(&told);
         let sink = PeerSink::new(move |change| log.lock().unwrap().push(change.state));
-        let peers = Peers::new(Some(sink));
+        let peers = LostPeers::new(Some(sink));
         for (second, &seen) in (0..).zip(seen) {
             let target = RoleTarget::Name("broker".to_owned(), 1883);
             let report = PeerReport { role: RoleId::new(0), target, seen };
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn more_lost_servers_than_fit_are_left_out() {
-        let peers = Peers::new(None);
+        let peers = LostPeers::new(None);
         let lost = |port| PeerReport {
             role: RoleId::new(0),
             target: RoleTarget::Name("station".to_owned(), port),

@@ -4,7 +4,7 @@ use crate::captured::PieceSink;
 use crate::error::RunnerError;
 use crate::kernel::KernelNetwork;
 use crate::mailbox::{LoopMessage, Mailbox};
-use crate::peers::{LostPeer, PeerSink, Peers};
+use crate::peers::{LostPeer, LostPeers, PeerSink};
 use crate::plan::{self, Planned, RoleAddress, RoleSite, RoleSocket, SocketOrigin};
 use crate::recording::{RecordError, Recording};
 use crate::report::RunReport;
@@ -70,7 +70,7 @@ pub struct Runner<N: Network = KernelNetwork> {
     descriptors: Option<Claim>,
     note: Option<String>,
     program: Arc<Program>,
-    peers: Peers,
+    peers: LostPeers,
     /// Posts attached to handlers of the program.
     posts: Mutex<Vec<Post>>,
     /// Whether a conversation is recorded.
@@ -110,7 +110,7 @@ impl<N: Network> Runner<N> {
         let count = if program.is_of_one_loop() { 1 } else { count };
         let LoopPlan { planned, sites } = plan(&network, program, &options, count, &[])?;
         let resolver = Resolver::start(&network)?;
-        let peers = Peers::new(options.peers.clone());
+        let peers = LostPeers::new(options.peers.clone());
         let mut workers = Vec::new();
         for planned in planned {
             let mut worker = Worker::new(resolver.clone(), &network, peers.clone())?;

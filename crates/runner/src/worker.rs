@@ -2,7 +2,7 @@
 
 use crate::generation::{Capturing, Generation, Resources};
 use crate::mailbox::{LoopMessage, Mailbox};
-use crate::peers::Peers;
+use crate::peers::LostPeers;
 use crate::plan::Planned;
 use crate::report::{Handled, RunReport, Tally};
 use crate::resolver::Resolver;
@@ -26,7 +26,7 @@ pub(crate) struct Worker<P: Poller> {
     messages: Receiver<LoopMessage<P>>,
     resolver: Resolver<P>,
     /// Lost servers of the program, as all loops see them.
-    peers: Peers,
+    peers: LostPeers,
     generations: [Option<Generation<P>>; GENERATIONS_MAX],
     /// Index of the generation that takes requests.
     current: usize,
@@ -48,7 +48,7 @@ impl<P: Poller> Worker<P> {
     pub(crate) fn new(
         resolver: Resolver<P>,
         network: &impl Network<Poller = P>,
-        peers: Peers,
+        peers: LostPeers,
     ) -> io::Result<Self> {
         let poller = network.poller()?;
         let waker = poller.waker();

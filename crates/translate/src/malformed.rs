@@ -46,7 +46,7 @@ pub enum MalformedReason {
     /// A check over octets fails.
     #[error(
         "the octets of its {} are {}, where {} is computed",
-        .by.name(), of_check(*.by, *.found), of_check(*.by, *.computed)
+        check_name(*.by), of_check(*.by, *.found), of_check(*.by, *.computed)
     )]
     Check {
         /// The kind of check.
@@ -65,6 +65,16 @@ pub enum MalformedReason {
     /// The body's framing is wrong.
     #[error("{0}")]
     Stream(#[from] StreamError),
+}
+
+/// The name of a check in the language.
+const fn check_name(by: Checksum) -> &'static str {
+    match by {
+        Checksum::Crc16Modbus => "crc16_modbus",
+        Checksum::Crc16Ccitt => "crc16_ccitt",
+        Checksum::Crc32 => "crc32",
+        Checksum::Lrc => "lrc",
+    }
 }
 
 /// The octets of a check, of which `octets` begins with the first one.

@@ -496,6 +496,9 @@ mod tests {
         assert_eq!(looked_into(&run(&conditions)), [""; 0]);
         // All combinations with the batch, as in `unexplained`.
         conditions.extend(plain.iter().map(|&(octets, rate)| condition(octets, rate, 0, 4)));
-        assert_eq!(looked_into(&run(&conditions)), ["Fig. 6a, looked into", "Fig. 6c, looked into"]);
+        assert_eq!(
+            looked_into(&run(&conditions)),
+            ["Fig. 6a, looked into", "Fig. 6c, looked into"]
+        );
     }
 }

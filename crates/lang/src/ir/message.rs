@@ -396,16 +396,6 @@ pub enum Checksum {
 }
 
 impl Checksum {
-    /// Its name in the language.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Crc16Modbus => "crc16_modbus",
-            Self::Crc16Ccitt => "crc16_ccitt",
-            Self::Crc32 => "crc32",
-            Self::Lrc => "lrc",
-        }
-    }
-
     /// Length of the check in octets.
     pub const fn octets(self) -> u8 {
         match self {

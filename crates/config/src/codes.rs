@@ -20,8 +20,10 @@ codes! {
     device = lan0      wrong\n    device = \"lan0\"    right"
 
     UNKNOWN_KEY 101 "unknown key"
-    "A key that nothing reads is refused rather than ignored: a misspelt `mtu` would otherwise \
-    leave the default in force. `gatewright schema` lists every table with its keys."
+    "The table has no key of this name. It is refused rather than ignored: a misspelt `mtu` would \
+    otherwise leave the default in force. A key belongs to the last header above it, so a key of one \
+    table that stands below the header of another is unknown, too. The finding names the keys that \
+    there are; `gatewright schema` and the manual's page of keys explain them."
 
     UNKNOWN_TABLE 102 "unknown table"
     "The tables of a description are [gateway], [planes], [link.NAME], [[route]], \
@@ -38,7 +40,9 @@ codes! {
     The finding shows what may stand there."
 
     OUT_OF_RANGE 105 "a number out of range"
-    "The number is outside what the standard or the machine allows; the finding tells the range."
+    "The finding gives the least and the greatest number that the key may have, and what the number \
+    means. The bounds are those of a standard (a port is at most 65535), of the machine, or of the \
+    gateway, which reserves memory by them."
 
     NOT_A_CHOICE 106 "not one of the choices"
     "The key takes one of a few words; the finding lists them."
@@ -69,9 +73,11 @@ codes! {
     also a Unix socket, unix:/run/gatewright/metrics.sock. A name is not looked up."
 
     KEY_WITHOUT_USE 113 "a key without use here"
-    "The key exists, but not together with the handler or mode that stands beside it: `rate` \
-    belongs to the handler `rate-limit`, `file` to `capture`, `read` to mode `pcapng`. It would do \
-    nothing, so it is refused."
+    "The table has this key, but with what else stands in the table it would do nothing, so it is \
+    refused. Many keys belong to one handler or to one mode of a link: `rate` to the handler \
+    `rate-limit`, `file` to `capture`, `read` to the mode `pcapng`:\n\n    \
+    [[attach]]\n    handler = \"count\"\n    rate = 100           wrong: `count` limits nothing\n\n\
+    Leave the key out, or choose the handler or mode that it belongs to."
 
     BAD_NAME 114 "not a name"
     "Names of links and gateways appear in commands, metrics and file names: 1 to 32 letters, \
@@ -265,25 +271,28 @@ codes! {
     11073-20601, System-Id)."
 
     NOT_A_ROLE_ADDRESS 168 "not a role's address"
-    "A program names its roles with an address each; `at = [\"web=192.0.2.1:8080\"]` gives the role \
-    `web` another one: its name, `=`, a host and a port. The host is an address, in brackets if it \
-    is one of IPv6, or a name."
+    "Each role of a program has an address in the program's text: `role web = http server at \
+    \"0.0.0.0:80\"`. An entry of `at` gives a role another one, as ROLE=HOST:PORT:\n\n    \
+    at = [\"web=192.0.2.1:8080\", \"next=[2001:db8::1]:25\"]\n\n\
+    ROLE is the name of a role of this program. HOST is an IPv4 address, an IPv6 address in brackets, \
+    or a name."
 
     NOT_A_FIELD 169 "not a field with its value"
     "What a message is matched by is `NAME=VALUE`: a field of the message as its module names it, and \
     the value that it has, number or text: `fields = [\"method=DELETE\"]`."
 
     NEEDS_RESTART 170 "this change needs a restart"
-    "A running gateway takes most of a description anew by `gatewright reload`; the others are told by \
-    `gatewright reload --help` and `gatewright check`. What makes the service entity the one that it \
-    is (base, id, type, provider), where it keeps its memory (store, store_mib, reserve_mib), which broker it \
-    serves (mqtt), whom it registers at (registrar), what objects of devices become (map, views), \
-    how many may be associated (devices_max), which shared links, links of mode tun and links on \
-    another link (VLANs) there are, and how many links fit (four more than at the start) is decided \
-    at the start. Nothing of such a description is \
-    taken: undo the change, or stop the gateway and start it again. What is in the store, and \
-    what devices have not been answered, is there afterwards. A store belongs to one base and id: with \
-    others, a start needs another store."
+    "A running gateway takes most changes of a description by `gatewright reload`. It takes none of a \
+    description that also changes what only a start decides:\n\n    \
+    [cse]      base, id, type, provider: which service entity it is\n    \
+    [cse]      store, store_mib, reserve_mib: its database\n    \
+    [cse]      mqtt, registrar: the broker that it serves, the CSE above\n    \
+    [devices]  map, views, devices_max: what readings become, how many devices\n    \
+    [link]     shared links, links of mode tun and VLANs that come or go;\n               \
+    more than four links more than at the start\n\n\
+    `gatewright check FILE` lists these keys for a description. Undo the change, or stop the gateway and \
+    start it again: what is stored, and what devices have not been answered, is there afterwards. A \
+    database belongs to one base and id: with others, a start needs another `store`."
 
     CANNOT_LISTEN 171 "cannot listen there"
     "The system does not give the gateway this address: another process listens there \
@@ -402,16 +411,17 @@ codes! {
     all others go to `url`, which may itself be a coap:// address."
 
     UNUSABLE_FILE 194 "a file that the description names cannot be used"
-    "`gatewright check` loads the certificates, keys, lists of revoked certificates and OCSP responses, \
-    the files of the mesh's keys and members, of the web's tokens and of programs' parameters as a start \
-    does, and connects nothing. A file that is missing, that this user cannot read or that holds something else \
-    is refused here as it is there:\n\n    \
+    "A description names files by path: certificates, keys, lists of revoked certificates, OCSP \
+    responses, keys and members of a mesh, tokens of the web interface, values of a program's \
+    parameters. `gatewright check` loads each as a start does, and connects nothing. The finding says \
+    which key names the file and why it cannot be used: it is missing, this user may not read it, or \
+    it holds something else.\n\n    \
     [cse.tls]\n    certificate = \"cse.pem\"    # a certificate (PEM), and those between it and its authority\n    \
     key = \"cse.key\"            # its private key (PEM)\n    \
     authorities = \"ca.pem\"     # the certificates of the authorities (PEM)\n\n\
-    There is no check without the files: for another machine's description, files of the same kind at \
-    the same places do. `credential:NAME` is handed over by the service manager; outside the service a \
-    missing one is a warning."
+    A relative path begins at the description's folder. To check the description of another machine, \
+    put files of the same kind at the same places. `credential:NAME` is handed over by the service \
+    manager; outside the service a missing one is a warning."
 
     COAP_IN_CLEAR 191 "readings travel in the clear"
     "The CSE above is reached over TLS by its `url`, but the data plane sends readings to its `coap` address \

@@ -88,16 +88,40 @@ fn twice(
 fn check_kind(table: View<'_>, keys: &[Key], (kind, whose): (&str, &str), findings: &mut Findings) {
     let others = keys.iter().filter(|key| !key.kinds.is_empty() && !key.kinds.contains(&kind));
     for key in others {
-        check_unused(table, key.name, whose, findings);
+        let Some(span) = table.key(key.name) else { continue };
+        let help =
+            format!("it is a key of {}; leave `{}` out here", owners(whose, key.kinds), key.name);
+        findings.add(without_use(key.name, whose, span).help(help));
+    }
+}
+
+/// The handlers or links that have a key, as `whose` is one.
+fn owners(whose: &str, kinds: &[&str]) -> String {
+    if whose.starts_with("handler ") {
+        return format!("handler {}", kinds.join(" or "));
+    }
+    let modes: Vec<&str> = (kinds.iter().filter(|kind| **kind != "vlan"))
+        .map(|kind| if *kind == "interface" { "auto, xdp, xdp-generic, packet" } else { kind })
+        .collect();
+    let has_vlan = kinds.len() > modes.len();
+    match (modes.join(", "), has_vlan) {
+        (modes, true) if modes.is_empty() => "a VLAN".to_owned(),
+        (modes, true) => format!("modes {modes}, and of VLANs"),
+        (modes, false) if modes.contains(',') => format!("modes {modes}"),
+        (mode, false) => format!("mode {mode}"),
     }
 }
 
 /// Reports a key that `whose` has no use for.
 pub(crate) fn check_unused(table: View<'_>, key: &str, whose: &str, findings: &mut Findings) {
     if let Some(span) = table.key(key) {
-        let message = format!("`{key}` has no use for {whose}");
-        findings.add(Diagnostic::error(&codes::KEY_WITHOUT_USE, span, message));
+        findings.add(without_use(key, whose, span).help("leave it out"));
     }
+}
+
+fn without_use(key: &str, whose: &str, span: Span) -> Diagnostic {
+    let message = format!("`{key}` does nothing with {whose}");
+    Diagnostic::error(&codes::KEY_WITHOUT_USE, span, message)
 }
 
 /// Reports a missing key that `whose` needs.

@@ -70,10 +70,41 @@ fn unknown(name: &str, at: Range<usize>, shape: &Table, findings: &mut Findings)
             meant,
             "write it so",
         ),
-        None => finding.help(format!("there are: {}", names.collect::<Vec<_>>().join(", "))),
+        None => {
+            let here = names.collect::<Vec<_>>().join(", ");
+            let others = tables_with(name, &crate::tables::ROOT);
+            finding.help(match others.as_slice() {
+                [] => format!("there are: {here}"),
+                others => {
+                    let others = others.join(" and ");
+                    format!("`{name}` is a key of {others}; in {} there are: {here}", shape.name)
+                }
+            })
+        }
     };
     findings.add(finding);
 }
+
+/// Headers of the tables in `table` that have a key of this name; none if they are many, as then the
+/// name tells nothing.
+fn tables_with(name: &str, table: &'static Table) -> Vec<&'static str> {
+    let mut found = Vec::new();
+    for key in table.keys {
+        let (Shape::Table(inner) | Shape::Named(inner, _) | Shape::Many(inner, _)) = key.shape
+        else {
+            continue;
+        };
+        if inner.keys.iter().any(|key| key.name == name) {
+            found.push(inner.name);
+        }
+        found.extend(tables_with(name, inner));
+    }
+    found.dedup();
+    if found.len() > HOMES_MAX { Vec::new() } else { found }
+}
+
+/// Maximum number of tables that are named as the place of a key.
+const HOMES_MAX: usize = 3;
 
 fn check_value(
     key: &Key,
@@ -173,7 +204,7 @@ fn check_number(
         return;
     }
     let (min, max) = range.into_inner();
-    let message = format!("`{}` is a number from {min} to {max}", key.name);
+    let message = format!("`{}` must be a number from {min} to {max}", key.name);
     let finding = findings.error(&codes::OUT_OF_RANGE, at, message);
     findings.add(finding.label("out of range").note(key.doc));
 }

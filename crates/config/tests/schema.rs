@@ -349,7 +349,7 @@ fn codes(description: &Value) -> Vec<u16> {
     let errors = errors.filter(|it| it.severity == gatewright_diagnostic::Severity::Error);
     // A number may also be out of the range that another value leaves.
     let by_itself =
-        |it: &Diagnostic| it.code.number != 105 || it.message.contains(" is a number from ");
+        |it: &Diagnostic| it.code.number != 105 || it.message.contains(" must be a number from ");
     errors.filter(by_itself).map(|it| it.code.number).collect()
 }
 

@@ -35,7 +35,7 @@ pub fn unusable_file(source: &Source, span: Span, key: &str, why: &str) -> Diagn
                     the description is loaded";
         return Diagnostic::warning(&codes::UNUSABLE_FILE, span, message).help(help);
     }
-    let help = "a start fails by it, too: put a file there that the gateway's user can read, or name \
+    let help = "the gateway does not start without it: put a file there that its user can read, or name \
                 another; a relative path begins at the description's folder";
     Diagnostic::error(&codes::UNUSABLE_FILE, span, message).help(help)
 }

@@ -641,7 +641,7 @@ pub fn strangers<'a>(
         names.join(", ")
     });
     strange.map(move |(name, _)| {
-        (name.as_str(), format!("the program has no role `{name}`: it has {known}"))
+        (name.as_str(), format!("the program has no role `{name}`; its roles are: {known}"))
     })
 }
 

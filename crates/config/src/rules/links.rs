@@ -194,12 +194,22 @@ fn check_host(link: &Link, table: View<'_>, findings: &mut Findings) {
     findings.add(finding.help("addresses = [\"192.0.2.1/24\"]"));
 }
 
+/// Whether links of this kind have a key.
+fn has_key(table: View<'_>, name: &str) -> bool {
+    let mode = table.text("mode").map_or("auto", |mode| mode.value);
+    let kind = kind_of_link(is_virtual(table), mode);
+    let key = LINK.keys.iter().find(|key| key.name == name);
+    key.is_some_and(|key| key.kinds.is_empty() || kind.is_none_or(|kind| key.kinds.contains(&kind)))
+}
+
 /// Checks that a link has at most one queue per worker; another would receive nothing.
 fn check_queues(link: &Link, table: View<'_>, workers: u16, findings: &mut Findings) {
     if let (Some(queues), Some(span)) = (link.queues, table.key("queues"))
         && queues > workers
+        && has_key(table, "queues")
     {
-        let message = format!("`queues` is {queues}, and the gateway has {workers} data cores");
+        let cores = if workers == 1 { "core" } else { "cores" };
+        let message = format!("`queues` is {queues}, and the gateway has {workers} data {cores}");
         let finding = Diagnostic::error(&codes::OUT_OF_RANGE, span, message);
         findings.add(finding.help(format!("[planes] data_cores = {queues}, or leave it out")));
     }

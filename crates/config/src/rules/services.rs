@@ -274,7 +274,8 @@ fn check_entity(config: &Config, root: View<'_>, findings: &mut Findings) {
         && config.cse.as_ref().is_some_and(|cse| cse.infrastructure)
         && let Some(span) = table.key("registrar")
     {
-        let message = "`registrar` has no use for an infrastructure CSE: it is the root";
+        let message =
+            "`registrar` does nothing with an infrastructure CSE: there is no CSE above it";
         findings.add(Diagnostic::error(&codes::KEY_WITHOUT_USE, span, message));
     }
     check_certificates(config, root, findings);

@@ -70,19 +70,19 @@ fn unknown(name: &str, at: Range<usize>, shape: &Table, findings: &mut Findings)
             meant,
             "write it so",
         ),
-        None => {
-            let here = names.collect::<Vec<_>>().join(", ");
-            let others = tables_with(name, &crate::tables::ROOT);
-            finding.help(match others.as_slice() {
-                [] => format!("there are: {here}"),
-                others => {
-                    let others = others.join(" and ");
-                    format!("`{name}` is a key of {others}; in {} there are: {here}", shape.name)
-                }
-            })
-        }
+        None => finding.help(keys_there(name, shape)),
     };
     findings.add(finding);
+}
+
+/// The keys of a table, for who wrote another one, with the tables that have that.
+fn keys_there(name: &str, shape: &Table) -> String {
+    let here = shape.keys.iter().map(|key| key.name).collect::<Vec<_>>().join(", ");
+    let others = tables_with(name, &crate::tables::ROOT).join(" and ");
+    if others.is_empty() {
+        return format!("there are: {here}");
+    }
+    format!("`{name}` is a key of {others}; in {} there are: {here}", shape.name)
 }
 
 /// Headers of the tables in `table` that have a key of this name; none if they are many, as then the

@@ -255,7 +255,7 @@ fn unknown() {
         (&["mirror", "--at", "gateway:desk/post", "--to", "lan"], "`capture` writes messages to a"),
         (
             &["count", "--at", "gateway:desk/post", "--link", "lan"],
-            "`link` has no use for a position of messages",
+            "`link` does nothing with a position of messages",
         ),
         (&["count", "--at", "frame", "--field", "method=GET"], "packets have no fields"),
     ] {

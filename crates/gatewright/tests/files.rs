@@ -66,7 +66,7 @@ fn check_refuses_the_files_that_a_start_would_refuse() {
         "gateway.toml:8:1",
         "gateway.toml:9:1",
         "gateway.toml:10:1",
-        "help: a start fails by it, too",
+        "help: the gateway does not start without it",
     ] {
         assert!(said.err.contains(part), "{part} in {}", said.err);
     }

@@ -12,6 +12,7 @@ mod common;
 use common::{folder, gatewright, with_input};
 use serde_json::Value;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 const GOOD: &str = "[link.lan]\naddresses = [\"192.0.2.1/24\"]\n";
@@ -123,6 +124,33 @@ fn errors_of_a_description_and_of_all_its_programs_are_told_at_once() {
     for part in ["unknown key `colour`", "one.gate:1:", "two.gate:1:", "cannot read"] {
         assert!(said.err.contains(part), "{part}: {}", said.err);
     }
+}
+
+/// A token that is saved is its owner's alone, replaces nothing, and opens what its role may see.
+#[test]
+fn a_saved_token_is_for_its_owner_alone() {
+    let folder = folder("saved-token");
+    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let web = "[web]\nlisten = \"127.0.0.1:7087\"\ntokens = \"web-tokens\"\n";
+    fs::write(path("gateway.toml"), format!("{GOOD}{web}")).unwrap();
+    let description = path("gateway.toml");
+    let add = |name: &str, to: &str| {
+        let role = ["--role", "viewer", "--save", to];
+        gatewright(&[&["web", "token", "add", &description, "--name", name], &role[..]].concat())
+    };
+    let said = add("me", &path("token"));
+    assert_eq!((said.code, said.out.as_str()), (0, ""), "{}", said.err);
+    let saved = fs::read_to_string(path("token")).unwrap();
+    assert!(saved.starts_with("gwt_") && !said.err.contains(saved.trim()), "{}", said.err);
+    let mode = fs::metadata(path("token")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let again = add("other", &path("token"));
+    assert!(again.code != 0 && again.err.contains(&path("token")), "{}", again.err);
+    // No token was made for nobody, and no file for no token.
+    let twice = add("me", &path("second"));
+    assert!(twice.code != 0 && !fs::exists(path("second")).unwrap(), "{}", twice.err);
+    let list = gatewright(&["web", "token", "list", &description]).out;
+    assert_eq!(list, "viewer   me\n");
 }
 
 #[test]

@@ -11,9 +11,12 @@ use gatewright_config::Config;
 use gatewright_gateway::doctor::{CheckState, SystemCheck};
 use gatewright_web::tokens::{AccessRole, KnownToken, TokenFile};
 use serde_json::json;
-use std::io::{self, ErrorKind};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
 
-pub(crate) const JSON: &str = "token add: {file, name, role, token}; token list: {file, tokens: \
+pub(crate) const JSON: &str = "token add: {file, name, role, token}, with --save {file, name, role, saved}; token list: {file, tokens: \
      [{name, role}]}; token remove: {file, name, removed}; audit: {last: [{number, at, entry}]}, and \
      with --verify {entries, head, broken_at, intact, allowed, denied, failed, waiting, counted, \
      dropped}, too";
@@ -65,6 +68,10 @@ struct AddToken {
     /// description.
     #[arg(long, value_name = "ROLE")]
     role: AccessRole,
+    /// Write the token to NEW, which must not exist and which only its owner may read, instead of
+    /// printing it.
+    #[arg(long, value_name = "NEW")]
+    save: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -93,17 +100,7 @@ impl Web {
 impl TokenVerb {
     fn run(self, face: Face) -> Result<Exit> {
         match self {
-            Self::Add(AddToken { file, name, role }) => {
-                let file = tokens_of(face, &file)?;
-                let token = file.add(role, &name).map_err(|error| failure(&file, &error))?;
-                let path = file.path().display().to_string();
-                let answer = json!({ "file": path, "name": name, "role": role, "token": token });
-                face.answer(&answer, || format!("{token}\n"))?;
-                face.note(&format!(
-                    "{path}: the token {name} is shown this once, and kept as a hash"
-                ));
-                Ok(Exit::Success)
-            }
+            Self::Add(add) => add.run(face),
             Self::List(ListTokens { file }) => {
                 let file = tokens_of(face, &file)?;
                 let tokens = file.read().map_err(|error| failure(&file, &error))?;
@@ -128,6 +125,45 @@ impl TokenVerb {
         }
     }
 }
+
+impl AddToken {
+    fn run(self, face: Face) -> Result<Exit> {
+        let Self { file, name, role, save } = self;
+        let file = tokens_of(face, &file)?;
+        // Before the token is made: one that nobody has seen would be of no use.
+        let saved = match &save {
+            Some(path) => {
+                let mut new = File::options();
+                let new = new.write(true).create_new(true).mode(OWNER_ONLY).open(path);
+                Some((path, new.map_err(|error| Failure::file(&path.to_string_lossy(), &error))?))
+            }
+            None => None,
+        };
+        let made = file.add(role, &name);
+        if let (Some((path, _)), Err(_)) = (&saved, &made) {
+            // It is empty, and this command has made it.
+            let _left = fs::remove_file(path);
+        }
+        let token = made.map_err(|error| failure(&file, &error))?;
+        let path = file.path().display().to_string();
+        if let Some((to, mut new)) = saved {
+            let to = to.display().to_string();
+            writeln!(new, "{token}").map_err(|error| Failure::file(&to, &error))?;
+            let answer = json!({ "file": path, "name": name, "role": role, "saved": to });
+            face.answer(&answer, String::new)?;
+            face.note(&format!("{to}: the token {name}, of which {path} keeps a hash"));
+        } else {
+            let answer = json!({ "file": path, "name": name, "role": role, "token": token });
+            face.answer(&answer, || format!("{token}\n"))?;
+            let text = format!("{path}: the token {name} is shown this once, and kept as a hash");
+            face.note(&text);
+        }
+        Ok(Exit::Success)
+    }
+}
+
+/// The mode of a file that holds a token.
+const OWNER_ONLY: u32 = 0o600;
 
 /// The file of tokens that a description names.
 fn tokens_of(face: Face, file: &str) -> Result<TokenFile, Failure> {

@@ -42,12 +42,13 @@ const FILES: [(&str, &str); 11] = [
 ];
 
 /// Folders that are taken with the files in them.
-const FOLDERS: [(&str, &str); 5] = [
+const FOLDERS: [(&str, &str); 6] = [
     ("packaging/prometheus", "usr/share/doc/gatewright/examples/prometheus"),
     ("packaging/grafana", "usr/share/doc/gatewright/examples/grafana"),
     ("docs", "usr/share/doc/gatewright/docs"),
     ("examples/gateways", "usr/share/doc/gatewright/examples/gateways"),
     ("examples/lab", "usr/share/doc/gatewright/examples/lab"),
+    ("examples/ward", "usr/share/doc/gatewright/examples/ward"),
 ];
 
 /// Completions: the shell, and the place of its script.

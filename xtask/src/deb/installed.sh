@@ -82,9 +82,11 @@ grep -q '{"ready":true}' /tmp/me/said && grep -q '"value"' /tmp/me/said && grep 
     { cat /tmp/me/said; false; }
 verdict the_first_page_leads_to_a_reading_on_a_curve $?
 
-for page in gatewright gatewright-run gatewright-check; do
-    gzip -t /usr/share/man/man1/$page.1.gz || exit 1
-done &&
+pages=0
+for page in gatewright gatewright-run gatewright-check gatewright-web gatewright-store; do
+    gzip -t /usr/share/man/man1/$page.1.gz || pages=1
+done
+[ $pages = 0 ] && [ -f /usr/share/doc/gatewright/examples/ward/gateway.toml ] &&
     bash -n /usr/share/bash-completion/completions/gatewright &&
     grep -q compdef /usr/share/zsh/vendor-completions/_gatewright &&
     grep -q "complete -c gatewright" /usr/share/fish/vendor_completions.d/gatewright.fish

@@ -90,8 +90,8 @@ fn conditions(bench: &mut Bench, run: &LabRun, relay: RelayKind, name: &str) {
     let centre = run.experiment.centre;
     for octets in SIZES {
         let it = run.condition(relay, Centre { octets, ..centre });
-        if let Some((node, link)) = it.and_then(|it| it.node.zip(it.link)) {
-            bench.sample(&ratio_key(name, octets), "", node.p50 / link.p50);
+        if let Some(ratio) = it.and_then(ConditionResult::node_link_ratio) {
+            bench.sample(&ratio_key(name, octets), "", ratio);
         }
     }
     if let Some(it) = run.condition(relay, Centre { rate: FAST, ..centre }) {

@@ -2,7 +2,7 @@
 
 use crate::analysis::{
     ConfidenceInterval, DelayJitter, DelaySummary, EmpiricalCdf, FitIntervals, LinearFit,
-    ModelChoice, Periodicity, TailFit,
+    ModelChoice, Periodicity, TailFit, share_interval,
 };
 use crate::covariates::Covariates;
 use gatewright_config::{Centre, Experiment, RelayKind};
@@ -109,6 +109,10 @@ pub struct ConditionResult {
     pub node: Option<DelaySummary>,
     /// Its median's interval of 95 %.
     pub node_median: Option<ConfidenceInterval>,
+    /// Interval of 95 % of node delay over link delay, by their medians; none in results of earlier
+    /// versions.
+    #[serde(default)]
+    pub node_link_interval: Option<ConfidenceInterval>,
     /// Mean of the node delay without spikes, and their squared coefficient of variation.
     pub node_base: Option<(f64, f64)>,
     /// From the node's ingress to the end of the relay's receive call.
@@ -164,10 +168,16 @@ impl ConditionResult {
         100.0 * real(self.sent.saturating_sub(self.received)) / real(self.sent.max(1))
     }
 
-    /// Node delay over link delay by their means: the paper's NLR.
+    /// Interval of 95 % of the share of lost probes, in percent (Wilson); none if none was sent.
+    pub fn loss_interval_pct(&self) -> Option<ConfidenceInterval> {
+        let lost = self.sent.saturating_sub(self.received);
+        share_interval(lost, self.sent).map(|it| it.scaled(100.0))
+    }
+
+    /// Node delay over link delay by their medians: the paper's NLR.
     pub fn node_link_ratio(&self) -> Option<f64> {
         let (node, link) = (self.node?, self.link?);
-        (link.mean > 0.0).then(|| node.mean / link.mean)
+        (link.p50 > 0.0).then(|| node.p50 / link.p50)
     }
 }
 

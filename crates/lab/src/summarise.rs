@@ -3,7 +3,7 @@
 use crate::analysis::{
     DelaySummary, EmpiricalCdf, HAMPEL_SIGMA, LoadPoint, bootstrap_fit, choose_model,
     coefficient_of_variation, fit_tail, hampel_spikes, held_out_errors, jitter, least_squares,
-    mean, median_interval, periodicity, quantile, real, sorted, theil_sen,
+    mean, median_interval, periodicity, quantile, ratio_interval, real, sorted, theil_sen,
 };
 use crate::result::{ConditionResult, HeldOutError, RelayModel};
 use gatewright_config::{Arrivals, Centre, Experiment, RelayKind};
@@ -99,6 +99,7 @@ pub(crate) fn condition_result(
     };
     let summary = |delay: &dyn Fn(&ProbeTimes) -> Option<f64>| DelaySummary::of(&all(delay));
     let nodes = all(&ProbeTimes::node);
+    let pairs: Vec<(f64, f64)> = probes().filter_map(|it| Some((it.node()?, it.link()?))).collect();
     let medians: Vec<f64> = repetitions.iter().filter_map(Repetition::median).collect();
     let cv_pct = coefficient_of_variation(&medians).map(|cv| cv * 100.0);
     let mut random = Random::new(experiment.seed);
@@ -129,6 +130,7 @@ pub(crate) fn condition_result(
             .unwrap_or(0.0),
         node: DelaySummary::of(&nodes),
         node_median: median_interval(&nodes, 0.95, resamples, &mut random),
+        node_link_interval: ratio_interval(&pairs, 0.95, resamples, &mut random),
         node_base: base_summary.map(|it| (it.mean, it.variation_squared())),
         in_queue: summary(&|it| between(it.ingress, it.taken)),
         processing: summary(&|it| between(it.taken, it.given)),

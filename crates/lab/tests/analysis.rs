@@ -4,7 +4,8 @@
 use gatewright_lab::analysis::{
     DelaySummary, EmpiricalCdf, HAMPEL_SIGMA, LoadPoint, QueueModel, Verdict, bootstrap_fit,
     choose_model, coefficient_of_variation, difference, fit_tail, hampel_spikes, jitter,
-    least_squares, median_interval, periodicity, quantile, sorted, theil_sen,
+    least_squares, median_interval, periodicity, quantile, quantile_interval, ratio_interval,
+    share_interval, sorted, theil_sen,
 };
 use gatewright_sim::Random;
 use proptest::prelude::{ProptestConfig, any, prop_assert, prop_assert_eq, proptest};
@@ -178,6 +179,103 @@ fn the_interval_of_the_median_has_it() {
     }
     // 19 of 20 are expected.
     assert!(inside >= 16, "{inside} of 20");
+}
+
+/// Whether a truth is in as many of `all` intervals of 95 % as it should be, less and more four standard
+/// deviations of that count.
+fn covers(inside: u32, all: u32) -> bool {
+    let expected = 0.95 * f64::from(all);
+    (f64::from(inside) - expected).abs() <= 4.0 * (expected * 0.05).sqrt()
+}
+
+/// Order statistics take the next ranks outwards, so intervals of few values are a little too wide: at 99 %
+/// of 400 values up to 98 %.
+#[test]
+fn intervals_of_percentiles_have_them_whatever_the_distribution() {
+    const INTERVALS: u32 = 400;
+    // The last one is that of Pareto with the shape 1, which has not even a mean.
+    let quantiles: [fn(f64) -> f64; 3] =
+        [|share| share, |share| -(1.0 - share).ln(), |share| 1.0 / (1.0 - share)];
+    for (name, quantile_of) in ["uniform", "exponential", "Pareto"].into_iter().zip(quantiles) {
+        for (part, count) in [(0.95, 100), (0.95, 2000), (0.99, 400), (0.99, 4000)] {
+            let mut random = Random::new(1);
+            let mut inside = 0;
+            for _interval in 0..INTERVALS {
+                let mut draw = || quantile_of(uniform(&mut random) * 0.999_999_9);
+                let values = sorted(&(0..count).map(|_| draw()).collect::<Vec<_>>());
+                let interval = quantile_interval(&values, part, 0.95).unwrap();
+                inside += u32::from(interval.contains(quantile_of(part)));
+            }
+            let least = covers(inside, INTERVALS) || 20 * inside > 19 * INTERVALS;
+            assert!(
+                least && 100 * inside <= 99 * INTERVALS,
+                "{name} {part} of {count}: {inside} of {INTERVALS}"
+            );
+        }
+    }
+}
+
+/// The 40th and the 61st of 100 values for the median, by tables of the binomial distribution; and as many
+/// values as it takes for the largest to be above a percentile with 97.5 %: ln 0.025 / ln p.
+#[test]
+fn an_interval_of_a_percentile_has_both_ends_or_there_is_none() {
+    let values: Vec<f64> = (1..=100).map(f64::from).collect();
+    let median = quantile_interval(&values, 0.5, 0.95).unwrap();
+    assert_eq!((median.low, median.high), (40.0, 61.0));
+    for (part, fewest) in [(0.95, 72), (0.99, 368)] {
+        let values: Vec<f64> = (0..fewest).map(f64::from).collect();
+        assert_eq!(quantile_interval(&values[1..], part, 0.95), None, "{part}");
+        let interval = quantile_interval(&values, part, 0.95).unwrap();
+        assert_eq!(Some(&interval.high), values.last(), "{part}");
+    }
+    assert_eq!(quantile_interval(&[], 0.5, 0.95), None);
+    let summary = DelaySummary::of(&values).unwrap();
+    let p95 = summary.p95_interval.unwrap();
+    assert!(p95.low < summary.p95 && summary.p95 < p95.high, "{p95:?}");
+    assert_eq!(summary.p99_interval, None, "100 values");
+}
+
+#[test]
+fn intervals_of_losses_have_them() {
+    const INTERVALS: u32 = 1000;
+    for (share, count) in [(0.005, 2000), (0.05, 400), (0.5, 100)] {
+        let mut random = Random::new(1);
+        let mut inside = 0;
+        for _interval in 0..INTERVALS {
+            let lost = (0..count).filter(|_| uniform(&mut random) < share).count();
+            inside += u32::from(share_interval(lost, count).unwrap().contains(share));
+        }
+        // The number of losses has steps, so the share of intervals is not 95 % exactly.
+        assert!((920..=980).contains(&inside), "{share} of {count}: {inside} of {INTERVALS}");
+    }
+    // Nothing lost: z² / (n + z²).
+    let none = share_interval(0, 100).unwrap();
+    assert!(none.low == 0.0 && is_near(none.high, 0.036_995, 1e-4), "{none:?}");
+    assert_eq!(share_interval(0, 0), None);
+}
+
+/// Node and link delays that a third cause makes longer together, each depending on the one before.
+#[test]
+fn intervals_of_a_ratio_have_it() {
+    const INTERVALS: u32 = 200;
+    let mut random = Random::new(1);
+    let mut inside = 0;
+    for _interval in 0..INTERVALS {
+        let mut state = 0.0;
+        let mut pair = || {
+            state = 0.3 * state + normal(&mut random);
+            let shared = 0.1 * state;
+            let node = 30.0 * (shared + 0.1 * normal(&mut random)).exp();
+            (node, 100.0 * (shared + 0.1 * normal(&mut random)).exp())
+        };
+        let pairs: Vec<(f64, f64)> = (0..400).map(|_| pair()).collect();
+        // Medians of both logarithms are those of 30 and of 100.
+        let interval = ratio_interval(&pairs, 0.95, 200, &mut Random::new(2)).unwrap();
+        inside += u32::from(interval.contains(0.3));
+        assert!(interval.high - interval.low < 0.03, "{interval:?}");
+    }
+    assert!(covers(inside, INTERVALS), "{inside} of {INTERVALS}");
+    assert_eq!(ratio_interval(&[(1.0, 0.0)], 0.95, 10, &mut Random::new(1)), None);
 }
 
 #[test]

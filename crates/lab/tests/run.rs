@@ -9,7 +9,7 @@
 use gatewright_config::{Experiment, RelayKind, parse_experiment};
 use gatewright_diagnostic::SourceId;
 use gatewright_lab::balance::{BalanceExperiment, balance_on_namespaces};
-use gatewright_lab::{FlowKind, LabRun, plan, run};
+use gatewright_lab::{FlowKind, LabRun, plan, report, run};
 use gatewright_testbed::Needs;
 use libtest_mimic::{Arguments, Trial};
 use std::process::ExitCode;
@@ -127,6 +127,19 @@ fn every_relay() {
         let whole = it.end_to_end.unwrap();
         assert!(node.p50 <= whole.p50, "{relay:?}: a part is longer than the whole");
         assert!(it.link.unwrap().p50 > 0.0, "{relay:?}");
+        // Of a hundred probes or fewer the 99th percentile has no interval.
+        let p95 = node.p95_interval.map(|interval| interval.contains(node.p95));
+        assert_eq!(p95, (node.count >= 72).then_some(true), "{relay:?}: {node:?}");
+        assert_eq!(node.p99_interval, None, "{relay:?}");
+        let ratio = it.node_link_interval.unwrap();
+        assert!(ratio.contains(it.node_link_ratio().unwrap()), "{relay:?}: {ratio:?}");
+        assert!(it.loss_interval_pct().unwrap().contains(it.loss_pct()), "{relay:?}");
+    }
+    let csv = report::csv(&result);
+    let columns: Vec<usize> = csv.lines().map(|line| line.split(',').count()).collect();
+    assert!(columns.iter().all(|count| *count == columns[0]), "{csv}");
+    for column in ["node_p95_low", "node_p99_high", "nlr_low", "loss_pct_high"] {
+        assert!(csv.lines().next().unwrap().split(',').any(|it| it == column), "{csv}");
     }
     assert_eq!(result.relays().len() + result.left_out.len(), wanted.len());
     let clear = result.warnings.iter().any(|warning| warning.contains("in clear"));

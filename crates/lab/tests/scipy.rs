@@ -1,7 +1,7 @@
 //! The statistics beside SciPy's, on the same values.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
 
-use gatewright_lab::analysis::{DelaySummary, fit_tail, least_squares, theil_sen};
+use gatewright_lab::analysis::{DelaySummary, fit_tail, least_squares, share_interval, theil_sen};
 use gatewright_sim::Random;
 use gatewright_testbed::python_program;
 use libtest_mimic::{Arguments, Trial};
@@ -19,7 +19,13 @@ line = scipy.stats.linregress(x, y)
 robust = scipy.stats.theilslopes(y, x, method='separate')
 tail = asked['tail']
 excess = scipy.stats.genpareto.ppf(1 - 0.01 / tail['share'], tail['shape'], scale=tail['scale'])
+count, part, lost = len(y), 0.95, 7
+# How many values are below the percentile: the binomial distribution leaves 0.025 on each side.
+ranks = [int(scipy.stats.binom.ppf(at, count, part)) for at in (0.025, 0.975)]
+share = scipy.stats.binomtest(lost, count).proportion_ci(0.95, method='wilson')
 print(json.dumps({
+    'p95': [sorted(y)[ranks[0] - 1], sorted(y)[ranks[1]]],
+    'share': [share.low, share.high],
     'quantiles': list(numpy.quantile(y, [0.05, 0.25, 0.5, 0.75, 0.95, 0.99])),
     'deviation': numpy.std(y, ddof=1),
     'line': [line.intercept, line.slope, line.rvalue ** 2],
@@ -82,6 +88,12 @@ fn compare(python: &Path) {
         near(ours, &peer["quantiles"][at], "quantile");
     }
     near(summary.deviation, &peer["deviation"], "deviation");
+    let p95 = summary.p95_interval.unwrap();
+    let share = share_interval(7, y.len()).unwrap();
+    for (ours, of) in [(p95, "p95"), (share, "share")] {
+        near(ours.low, &peer[of][0], of);
+        near(ours.high, &peer[of][1], of);
+    }
     let line = least_squares(&points).unwrap();
     for (at, ours) in [line.intercept, line.slope, line.r_squared].into_iter().enumerate() {
         near(ours, &peer["line"][at], "least squares");

@@ -1,6 +1,6 @@
 //! Two runs compared: what is beyond noise.
 
-use super::linear::ConfidenceInterval;
+use super::quantile::ConfidenceInterval;
 use super::{mean, real};
 use gatewright_sim::Random;
 use serde::{Deserialize, Serialize};

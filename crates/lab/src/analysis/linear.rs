@@ -1,34 +1,10 @@
 //! The linear model S(b) = a + c·b: Theil–Sen and bootstrap, beside the least squares of `delay`.
 
-use super::sample::{quantile, sorted};
+use super::quantile::{ConfidenceInterval, quantile, sorted};
 use super::{mean, real};
 use gatewright_delay::{LinearFit, least_squares};
 use gatewright_sim::Random;
 use serde::{Deserialize, Serialize};
-
-/// Interval of an estimate.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
-pub struct ConfidenceInterval {
-    /// Lower end.
-    pub low: f64,
-    /// Upper end.
-    pub high: f64,
-}
-
-impl ConfidenceInterval {
-    /// The percentile interval at `level` of an estimate's bootstrap distribution.
-    pub fn of(estimates: &[f64], level: f64) -> Option<Self> {
-        let sorted = sorted(estimates);
-        let outside = (1.0 - level) / 2.0;
-        let (low, high) = (quantile(&sorted, outside)?, quantile(&sorted, 1.0 - outside)?);
-        Some(Self { low, high })
-    }
-
-    /// Whether `value` lies in it.
-    pub fn contains(&self, value: f64) -> bool {
-        (self.low..=self.high).contains(&value)
-    }
-}
 
 /// Bootstrap intervals of a fit.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]

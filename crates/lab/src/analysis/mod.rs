@@ -7,6 +7,7 @@ mod difference;
 mod hampel;
 mod linear;
 mod periodicity;
+mod quantile;
 mod sample;
 mod tail;
 
@@ -15,11 +16,12 @@ pub use gatewright_delay::{
     LinearFit, LoadPoint, ModelChoice, QueueModel, choose_model, held_out_errors, least_squares,
 };
 pub use hampel::{HAMPEL_SIGMA, hampel_spikes};
-pub use linear::{ConfidenceInterval, FitIntervals, bootstrap_fit, theil_sen};
+pub use linear::{FitIntervals, bootstrap_fit, theil_sen};
 pub use periodicity::{Periodicity, periodicity};
+pub use quantile::{ConfidenceInterval, quantile, quantile_interval, share_interval, sorted};
 pub use sample::{
     DelayJitter, DelaySummary, EmpiricalCdf, coefficient_of_variation, jitter, mean,
-    median_interval, quantile, sorted,
+    median_interval, ratio_interval,
 };
 pub use tail::{TailFit, fit_tail};
 

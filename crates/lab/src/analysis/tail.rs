@@ -1,6 +1,6 @@
 //! Extreme quantiles by a fitted tail.
 
-use super::sample::{quantile, sorted};
+use super::quantile::{quantile, sorted};
 use super::{mean, real};
 use serde::{Deserialize, Serialize};
 

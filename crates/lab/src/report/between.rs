@@ -1,7 +1,7 @@
 //! The report of a run between machines: one HTML file, and CSV.
 
 use super::chart::{digits, escape};
-use super::page::{SCROLL, STYLE};
+use super::page::{SCROLL, STYLE, interval};
 use crate::agent::{AgentCondition, AgentMachine, AgentRun, way};
 use crate::analysis::DelaySummary;
 use crate::covariates::Covariates;
@@ -41,7 +41,8 @@ const METHOD: &str = "\
 <h2>Method</h2><p>Sessions are of test packets of STAMP (RFC 8762), authenticated where an agent reflects. \
 The sender follows a schedule. A round trip is without the time in the reflector. Sessions and conditions \
 follow one another, round after round; where medians of the repetitions vary by more than the experiment \
-allows, a condition is unsteady.</p><p>Delays on one way are by the difference of both clocks in the \
+allows, a condition is unsteady. Beside percentiles are intervals of 95 % by order statistics, which hold \
+if packets are independent.</p><p>Delays on one way are by the difference of both clocks in the \
 exchange with the shortest round trip of each repetition, so they are off by half of that round trip at \
 the most: the bound beside them. The coordinator compares its clock with that of each machine before, \
 between and after sessions; a difference that errors and a drift of 500 ppm do not explain is a leap. What \
@@ -70,8 +71,10 @@ fn sessions(page: &mut String, run: &AgentRun) {
             it.octets,
             it.rate,
             micros(it.round_trip, |it| it.p50),
-            micros(it.round_trip, |it| it.p95),
-            micros(it.round_trip, |it| it.p99),
+            micros(it.round_trip, |it| it.p95)
+                + &interval(it.round_trip.and_then(|it| it.p95_interval)),
+            micros(it.round_trip, |it| it.p99)
+                + &interval(it.round_trip.and_then(|it| it.p99_interval)),
             micros(it.there, |it| it.p50),
             micros(it.back, |it| it.p50),
             it.one_way_error_us.map_or_else(|| "–".to_owned(), digits),
@@ -132,7 +135,8 @@ fn machines(page: &mut String, run: &AgentRun) {
 pub fn agents_csv(run: &AgentRun) -> String {
     let mut text = String::from(
         "from,to,through,octets,rate,sent,received,lost_there,lost_back,round_trip_p50,round_trip_p95,\
-         round_trip_p99,there_p50,back_p50,one_way_error,inside_p50,cv_pct,steady\n",
+         round_trip_p99,there_p50,back_p50,one_way_error,inside_p50,cv_pct,steady,round_trip_p95_low,\
+         round_trip_p95_high,round_trip_p99_low,round_trip_p99_high\n",
     );
     let quoted = |value: &str| format!("\"{}\"", value.replace('"', "\"\""));
     let count = |value: Option<u32>| value.map_or_else(String::new, |it| it.to_string());
@@ -141,9 +145,11 @@ pub fn agents_csv(run: &AgentRun) -> String {
         let session = &it.session;
         let reflector = session.reflector.map(|at| at.to_string());
         let to = session.to.clone().or(reflector).unwrap_or_default();
+        let p95 = it.round_trip.and_then(|it| it.p95_interval);
+        let p99 = it.round_trip.and_then(|it| it.p99_interval);
         let _ = writeln!(
             text,
-            "{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}",
+            "{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}",
             quoted(&session.from),
             quoted(&to),
             quoted(&session.through.join(" ")),
@@ -161,7 +167,11 @@ pub fn agents_csv(run: &AgentRun) -> String {
             real(it.one_way_error_us),
             real(it.inside.map(|it| it.p50)),
             real(it.cv_pct),
-            it.steady
+            it.steady,
+            real(p95.map(|it| it.low)),
+            real(p95.map(|it| it.high)),
+            real(p99.map(|it| it.low)),
+            real(p99.map(|it| it.high))
         );
     }
     text

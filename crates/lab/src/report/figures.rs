@@ -257,7 +257,9 @@ fn jitter(run: &LabRun, over: Over, name: &str) -> Option<Figure> {
 }
 
 fn loss(run: &LabRun) -> Option<Figure> {
-    let value = |it: &ConditionResult| Some((it.loss_pct(), None));
+    let value = |it: &ConditionResult| {
+        Some((it.loss_pct(), it.loss_interval_pct().map(|it| (it.low, it.high))))
+    };
     let chart = LabChart {
         title: "loss over payload".to_owned(),
         x: Over::Octets.name().to_owned(),
@@ -265,14 +267,20 @@ fn loss(run: &LabRun) -> Option<Figure> {
         series: series(run, Over::Octets, &value),
         ..LabChart::default()
     };
-    Figure::of("Fig. 5c", "Probes that did not arrive within 0.4 s of the last one.", &chart)
+    let caption = "Probes that did not arrive within 0.4 s of the last one; the band is the interval of \
+                   95 % (Wilson).";
+    Figure::of("Fig. 5c", caption, &chart)
 }
 
 /// Fig. 6: node delay over a condition; the median with quartiles, or the tail.
 fn delay(run: &LabRun, over: Over, name: &str, tail: bool) -> Option<Figure> {
     let value = |it: &ConditionResult| {
         let node = it.node?;
-        Some(if tail { (node.p95, None) } else { (node.p50, Some((node.p25, node.p75))) })
+        Some(if tail {
+            (node.p95, node.p95_interval.map(|it| (it.low, it.high)))
+        } else {
+            (node.p50, Some((node.p25, node.p75)))
+        })
     };
     let what = if tail { "95th percentile" } else { "median" };
     let chart = LabChart {
@@ -285,7 +293,7 @@ fn delay(run: &LabRun, over: Over, name: &str, tail: bool) -> Option<Figure> {
         ..LabChart::default()
     };
     let caption = if tail {
-        "The 95th percentile of all repetitions."
+        "The 95th percentile of all repetitions; the band is its interval of 95 % (order statistics)."
     } else {
         "The median of all repetitions; the band is from the lower to the upper quartile."
     };
@@ -332,8 +340,8 @@ fn breakdown(run: &LabRun) -> Option<Figure> {
             for ((_, values), value) in parts.iter_mut().zip([link.p50, node.p50]) {
                 values.push(value);
             }
-            let ratio = if link.p50 > 0.0 { node.p50 / link.p50 * 100.0 } else { f64::NAN };
-            notes.push(format!("{ratio:.0} %"));
+            let ratio = it.node_link_ratio();
+            notes.push(ratio.map_or_else(|| "–".to_owned(), |it| format!("{:.0} %", it * 100.0)));
         }
     }
     let chart = BarChart {

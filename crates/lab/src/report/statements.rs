@@ -244,10 +244,7 @@ fn constant(run: &LabRun) -> Finding {
 }
 
 fn ratios(run: &LabRun) -> Finding {
-    let ratio = |relay| {
-        let it = run.centre(relay)?;
-        Some(100.0 * it.node?.p50 / it.link?.p50)
-    };
+    let ratio = |relay| Some(100.0 * run.centre(relay)?.node_link_ratio()?);
     let kernel = ratio(RelayKind::Kernel)?;
     let translation = ratio(RelayKind::TranslateUdp)?;
     let encrypted = ratio(encryption(run))?;

@@ -8,6 +8,9 @@ use std::fmt::Write;
 const DELAYS: [&str; 7] =
     ["node", "in_queue", "processing", "out_queue", "link", "end_to_end", "lateness"];
 
+/// What has an interval of 95 %, by the beginning of its columns' names.
+const INTERVALS: [&str; 5] = ["node_p50", "node_p95", "node_p99", "nlr", "loss_pct"];
+
 /// One line for each condition of each relay, delays in microseconds (RFC 4180).
 pub fn csv(run: &LabRun) -> String {
     let mut csv = "relay,octets,rate,load_pct,batch,awake,frequency_mhz,sent,received,repeated,unstamped,loss_pct,spikes,\
@@ -19,7 +22,10 @@ pub fn csv(run: &LabRun) -> String {
             let _ = write!(csv, ",{delay}_{part}");
         }
     }
-    csv.push('\n');
+    for interval in INTERVALS {
+        let _ = write!(csv, ",{interval}_low,{interval}_high");
+    }
+    csv.push_str(",nlr\n");
     for it in &run.conditions {
         let number = |value: Option<f64>| value.map_or_else(String::new, |it| format!("{it:.3}"));
         let _ = write!(
@@ -58,7 +64,18 @@ pub fn csv(run: &LabRun) -> String {
                 let _ = write!(csv, ",{}", number(value));
             }
         }
-        csv.push('\n');
+        let intervals = [
+            it.node_median,
+            it.node.and_then(|it| it.p95_interval),
+            it.node.and_then(|it| it.p99_interval),
+            it.node_link_interval,
+            it.loss_interval_pct(),
+        ];
+        for interval in intervals {
+            let (low, high) = interval.map(|it| (it.low, it.high)).unzip();
+            let _ = write!(csv, ",{},{}", number(low), number(high));
+        }
+        let _ = writeln!(csv, ",{}", number(it.node_link_ratio()));
     }
     csv
 }

@@ -3,7 +3,9 @@
 use crate::exit::{Exit, Failure};
 use crate::program::CommandLine;
 use gatewright_config::{Config, codes, parse, place_of};
-use gatewright_diagnostic::{Diagnostic, Severity, SourceId, SourceRange, Sources, has_errors};
+use gatewright_diagnostic::{
+    Diagnostic, Severity, SourceId, SourceRange, Sources, Span, has_errors,
+};
 use gatewright_gateway::{
     Change, NOT_IN_THIS_PROGRAM, beside, credentials_folder, further_files, open_text, read_text,
     unfit_devices, unusable_mesh_files, without_table,
@@ -20,6 +22,8 @@ pub struct Description {
     pub config: Option<Config>,
     /// All findings.
     pub findings: Vec<Diagnostic>,
+    /// What could be read of a description that is refused; the files of it as in `config`.
+    draft: Option<Config>,
 }
 
 impl Description {
@@ -75,24 +79,44 @@ impl Description {
         let config = parsed.config.filter(|_| !has_errors(&findings));
         let folder = folder_of(path)?;
         let credentials = credentials_folder();
-        let config = config.map(|config| config.with_files_in(&folder, credentials.as_deref()));
-        Ok(Self { sources, config, findings })
+        let in_folder = |config: Config| config.with_files_in(&folder, credentials.as_deref());
+        let (config, draft) = (config.map(in_folder), parsed.draft.map(in_folder));
+        Ok(Self { sources, config, findings, draft })
     }
 }
 
 impl Description {
     /// Adds findings about the files of certificates, keys and secrets that it names: each is loaded as
-    /// by a start, and nothing is connected.
+    /// by a start, and nothing is connected. Of a description that is refused those of tables without
+    /// errors are loaded.
     pub fn check_files(&mut self, program: &CommandLine) {
-        let Some(config) = &self.config else { return };
+        let Some(config) = self.config.as_ref().or(self.draft.as_ref()) else { return };
         let source = self.sources.get(SourceId::default());
         let mut found = unusable_mesh_files(config, source);
         found.extend((program.files)(config, source));
+        if self.config.is_none() {
+            let table = |finding: &Diagnostic| {
+                let Span { source: id, start, .. } = finding.primary.span;
+                (id == SourceId::default()).then(|| table_at(source.text(), start)).flatten()
+            };
+            let errors = self.findings.iter().filter(|of| of.severity == Severity::Error);
+            let wrong: Vec<_> = errors.filter_map(table).collect();
+            found.retain(|of| table(of).is_some_and(|of| !wrong.contains(&of)));
+        }
         if has_errors(&found) {
             self.config = None;
         }
         self.findings.extend(found);
     }
+}
+
+/// The first word of the last header before `offset`: `cse` of `[cse.tls]`.
+fn table_at(text: &str, offset: usize) -> Option<&str> {
+    let before =
+        text.get(..text.get(offset..)?.find('\n').map_or(text.len(), |end| offset + end))?;
+    let header = before.lines().rfind(|line| line.trim_start().starts_with('['))?;
+    let name = header.trim_start().trim_start_matches('[').trim_start();
+    name.split(['.', ']', ' ']).next().filter(|name| !name.is_empty())
 }
 
 /// The files of a description with their texts: of a folder `gateway.toml`, and what is in `conf.d`, in

@@ -82,6 +82,9 @@ pub const TEXT_LEN_MAX: usize = 1 << 20;
 pub struct Parsed {
     /// The description, if no finding refuses it.
     pub config: Option<Config>,
+    /// What could be read of a description that is refused, if it is TOML; tables with errors are not
+    /// as their author meant them.
+    pub draft: Option<Config>,
     /// The programs that it names, also if it is refused: what is wrong with their texts is so in
     /// any description.
     pub programs: Vec<Program>,
@@ -96,7 +99,12 @@ pub fn parse(source: SourceId, text: &str) -> Parsed {
     if text.len() > TEXT_LEN_MAX {
         let message = format!("a description of more than {TEXT_LEN_MAX} octets");
         findings.add(Diagnostic::error(&codes::TOO_MANY, findings.span(0..0), message));
-        return Parsed { config: None, programs: Vec::new(), diagnostics: findings.list };
+        return Parsed {
+            config: None,
+            draft: None,
+            programs: Vec::new(),
+            diagnostics: findings.list,
+        };
     }
     let (document, errors) = DeTable::parse_recoverable(text);
     let broken: Vec<usize> = errors.iter().map(|error| line(text, start(error))).collect();
@@ -118,8 +126,10 @@ pub fn parse(source: SourceId, text: &str) -> Parsed {
     syntax::add(&errors, text, document.get_ref(), &mut findings);
     findings.list.sort_by_key(|finding| (finding.primary.span.start, finding.code.number));
     let programs = config.programs.clone();
-    let config = (!has_errors(&findings.list)).then_some(config);
-    Parsed { config, programs, diagnostics: findings.list }
+    let is_refused = has_errors(&findings.list);
+    let (config, draft) = if is_refused { (None, Some(config)) } else { (Some(config), None) };
+    let draft = draft.filter(|_| errors.is_empty());
+    Parsed { config, draft, programs, diagnostics: findings.list }
 }
 
 fn start(error: &toml::de::Error) -> usize {

@@ -126,6 +126,27 @@ fn errors_of_a_description_and_of_all_its_programs_are_told_at_once() {
     }
 }
 
+/// Nor does it hide a file that a table without errors names; what is said of a table with errors may
+/// only follow from them.
+#[test]
+fn an_error_of_one_table_hides_no_missing_file_of_another() {
+    let folder = folder("files-beside");
+    let path = folder.join("gateway.toml").to_str().unwrap().to_owned();
+    let tls = "[cse]\nbase = \"lan\"\nid = \"/cse\"\nstore = \"cse.db\"\n[cse.tls]\n\
+               certificate = \"no.pem\"\nkey = \"no.key\"\nauthorities = \"no.pem\"\n";
+    for (text, has_file) in [
+        (format!("{GOOD}colour = 1\n{tls}"), true),
+        (format!("{GOOD}{tls}"), true),
+        (format!("{GOOD}{tls}colour = 1\n"), false),
+    ] {
+        fs::write(&path, &text).unwrap();
+        let said = gatewright(&["check", &path]);
+        assert_eq!(said.code, 78, "{text}");
+        assert_eq!(said.err.contains("GW0194"), has_file, "{text}\n{}", said.err);
+        assert_eq!(said.err.contains("colour"), text.contains("colour"), "{}", said.err);
+    }
+}
+
 /// A token that is saved is its owner's alone, replaces nothing, and opens what its role may see.
 #[test]
 fn a_saved_token_is_for_its_owner_alone() {

@@ -5,6 +5,7 @@ use gatewright_command::{
     exit::{Exit, Failure},
     face::Face,
 };
+use gatewright_lab::analysis::ConfidenceInterval;
 use gatewright_lab::report::{Agreement, csv, html, statements};
 use gatewright_lab::{LabError, LabProgress, LabRun, LeftOut, RunListener, fit};
 use serde::Serialize;
@@ -186,6 +187,12 @@ fn write(folder: &Path, name: &str, run: &LabRun) -> Result<Files, Failure> {
     Ok(Files { html, json, csv })
 }
 
+/// A figure, with its interval where there are enough probes for one.
+fn with_interval(value: f64, interval: Option<ConfidenceInterval>) -> String {
+    let interval = interval.map(|it| format!(" ({:.1}–{:.1})", it.low, it.high));
+    format!("{value:.1}{}", interval.unwrap_or_default())
+}
+
 fn summary(run: &LabRun, files: Option<&Files>) -> String {
     let centre = run.experiment.centre;
     let mut text = String::new();
@@ -195,20 +202,21 @@ fn summary(run: &LabRun, files: Option<&Files>) -> String {
     }
     let _ = write!(
         text,
-        "{} octets, {}/s, other load {} %; delays of the node in µs\n\
-         relay                     p50       p95       p99     lost\n",
-        centre.octets, centre.rate, centre.load_pct
+        "{} octets, {}/s, other load {} %; delays of the node in µs, with intervals of 95 %\n\
+         {:20} {:>22} {:>22} {:>22} {:>8} {:>7}\n",
+        centre.octets, centre.rate, centre.load_pct, "relay", "p50", "p95", "p99", "probes", "lost"
     );
     for relay in run.relays() {
         let Some(it) = run.centre(relay) else { continue };
         let Some(node) = it.node else { continue };
         let _ = writeln!(
             text,
-            "{:20} {:>8.1}  {:>8.1}  {:>8.1}  {:>5.1} %{}",
+            "{:20} {:>22} {:>22} {:>22} {:>8} {:>5.1} %{}",
             relay.name(),
-            node.p50,
-            node.p95,
-            node.p99,
+            with_interval(node.p50, it.node_median),
+            with_interval(node.p95, node.p95_interval),
+            with_interval(node.p99, node.p99_interval),
+            node.count,
             it.loss_pct(),
             if it.steady { "" } else { "  unsteady" }
         );
@@ -227,4 +235,16 @@ fn summary(run: &LabRun, files: Option<&Files>) -> String {
         let _ = writeln!(text, "report: {html}\nresults: {json}, {csv}");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_has_its_interval_or_none() {
+        let interval = ConfidenceInterval { low: 43.14, high: 46.26 };
+        assert_eq!(with_interval(44.71, Some(interval)), "44.7 (43.1–46.3)");
+        assert_eq!(with_interval(954.3, None), "954.3");
+    }
 }

@@ -444,13 +444,15 @@ INLINE int is_report(struct xdp_md *context, struct datagram *datagram, u32 *is_
 }
 
 /* Whether the datagram that was read has a right checksum, or one that is left to the device that
- * sends it. */
+ * sends it, or none, as IPv4 allows (RFC 768). */
 INLINE int is_sound(struct scratch *scratch, struct datagram *datagram)
 {
     struct udp *udp = (void *)scratch->datagram;
     u32 length = datagram->length;
-    if (udp->length != BE16((u16)length) || udp->checksum == 0)
+    if (udp->length != BE16((u16)length))
         return 0;
+    if (udp->checksum == 0)
+        return datagram->family == 4;
     u64 pseudo = (u64)datagram->sum + BE16(UDP) + udp->length;
     if (constants.partial && udp->checksum == fold(pseudo))
         return 1;

@@ -8,7 +8,7 @@ enum report_reason {
     REPORT_SENT,
     REPORT_STRANGER,  /* its sender has no plan here */
     REPORT_DIFFERS,   /* not as its plan has it, or a value that is not written here */
-    REPORT_CHECKSUM,  /* wrong or missing: the graph judges it */
+    REPORT_CHECKSUM,  /* wrong, or missing with IPv6: the graph judges it */
     REPORT_FRAGMENT,
     REPORT_BUSY,      /* settings or plan are being changed, or the worker has a report of it */
     REPORT_LOOKED_AT, /* a handler counts or drops packets here or where requests leave */

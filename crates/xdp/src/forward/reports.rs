@@ -22,7 +22,7 @@ pub enum DriverReason {
     Stranger,
     /// It is not as its plan has it, or has a value that drivers do not write.
     Differs,
-    /// Its checksum is wrong or missing: the graph judges it.
+    /// Its checksum is wrong, or missing over IPv6: the graph judges it.
     Checksum,
     /// It is a fragment.
     Fragment,

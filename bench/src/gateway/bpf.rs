@@ -27,6 +27,7 @@ pub(super) mod code {
     pub(crate) const SUBTRACT: u8 = 0x1f;
     pub(crate) const SUBTRACT_IMMEDIATE: u8 = 0x17;
     pub(crate) const AND_IMMEDIATE: u8 = 0x57;
+    pub(crate) const SHIFT_LEFT_IMMEDIATE: u8 = 0x67;
     pub(crate) const TO_BIG_ENDIAN: u8 = 0xdc;
     pub(crate) const JUMP_IF_ABOVE: u8 = 0x2d;
     pub(crate) const JUMP_IF_ABOVE_IMMEDIATE: u8 = 0x25;

@@ -8,18 +8,20 @@
 use super::bpf::code::{
     ADD, ADD_IMMEDIATE, AND_IMMEDIATE, CALL, EXIT, JUMP_ALWAYS, JUMP_IF_ABOVE,
     JUMP_IF_ABOVE_IMMEDIATE, JUMP_IF_EQUAL, LOAD_DOUBLE, LOAD_HALF, LOAD_IMMEDIATE_64, LOAD_WORD,
-    MOVE, MOVE_IMMEDIATE, STORE_DOUBLE, STORE_HALF, SUBTRACT, SUBTRACT_IMMEDIATE, TO_BIG_ENDIAN,
+    MOVE, MOVE_IMMEDIATE, SHIFT_LEFT_IMMEDIATE, STORE_DOUBLE, STORE_HALF, SUBTRACT,
+    SUBTRACT_IMMEDIATE, TO_BIG_ENDIAN,
 };
 use super::bpf::{AttachedProgram, BpfProgram, BpfValues, Instruction, attach, load};
 use std::io;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Frames that one run makes.
 const FRAMES_PER_RUN: u32 = 1_000_000;
 /// Frames that the kernel sends on at once.
 const FRAMES_AT_ONCE: u32 = 64;
-/// Octets of each frame that are written anew: Ethernet, IPv4, UDP and a little payload.
-const REWRITTEN: usize = 64;
+/// Octets of each frame that are written anew at the most: Ethernet, IPv4, UDP, and of the payload what
+/// a gateway reads.
+const REWRITTEN: usize = 96;
 /// Where the UDP source port is: Ethernet and an IPv4 header without options lie before.
 const SOURCE_PORT_AT: i16 = 34;
 /// Octets before the payload.
@@ -32,6 +34,8 @@ const PARTS_MAX: usize = 32;
 const RANDOM: i32 = 7;
 const KTIME: i32 = 5;
 const REDIRECT: i32 = 23;
+const PROCESSOR: i32 = 8;
+const ADJUST_META: i32 = 54;
 const XDP_DROP: i32 = 1;
 const XDP_PASS: i32 = 2;
 
@@ -48,7 +52,7 @@ pub(super) fn pass(interface: u32) -> io::Result<AttachedProgram> {
 /// stack, which answers ARP.
 #[derive(Debug)]
 pub(crate) struct Sink {
-    counts: BpfValues<3>,
+    counts: BpfValues<SINK_COUNTS>,
     _attached: AttachedProgram,
 }
 
@@ -60,6 +64,13 @@ pub(crate) enum Payload {
     /// It is datagrams, each behind its length in two octets; they are taken apart.
     Prefixed,
 }
+
+/// Processors whose counts are apart, a power of two; the counts of each lie in a cache line of their own.
+const SINK_PROCESSORS: i32 = 8;
+const SINK_LINE: i32 = 6;
+const SINK_COUNTS: usize = (SINK_PROCESSORS as usize) << (SINK_LINE - 3);
+/// Where the program keeps its processor's offset, on its stack.
+const SINK_OFFSET: i16 = -8;
 
 /// The EtherType as this machine reads it from the frame.
 const ETHER_TYPE_IPV4: i32 = 0x0800_u16.to_be() as i32;
@@ -74,13 +85,25 @@ impl Sink {
 
     /// Frames, datagrams that were in them, and octets of payload.
     pub(super) fn counts(&self) -> [u64; 3] {
-        self.counts.numbers().each_ref().map(|number| number.load(Ordering::Relaxed))
+        let (lines, _) = self.counts.numbers().as_chunks::<{ 1 << (SINK_LINE - 3) }>();
+        let add = |mut sum: [u64; 3], line: &[AtomicU64; 8]| {
+            let each = sum.iter_mut().zip(line);
+            each.for_each(|(sum, number)| *sum += number.load(Ordering::Relaxed));
+            sum
+        };
+        lines.iter().fold([0; 3], add)
     }
 }
 
 /// Registers: 2 and 3 the frame's ends, 5 the offset into the payload, 6 datagrams, 8 the counts.
-fn sink_program(counts: &BpfValues<3>, payload: Payload) -> io::Result<Vec<Instruction>> {
+fn sink_program(counts: &BpfValues<SINK_COUNTS>, payload: Payload) -> io::Result<Vec<Instruction>> {
     let mut code = vec![
+        Instruction(MOVE, 6 | 1 << 4, 0, 0),
+        Instruction(CALL, 0, 0, PROCESSOR),
+        Instruction(AND_IMMEDIATE, 0, 0, SINK_PROCESSORS - 1),
+        Instruction(SHIFT_LEFT_IMMEDIATE, 0, 0, SINK_LINE),
+        Instruction(STORE_DOUBLE, 10, SINK_OFFSET, 0),
+        Instruction(MOVE, 1 | 6 << 4, 0, 0),
         Instruction(LOAD_WORD, 2 | 1 << 4, 0, 0),
         Instruction(LOAD_WORD, 3 | 1 << 4, 4, 0),
         Instruction(MOVE, 4 | 2 << 4, 0, 0),
@@ -105,6 +128,8 @@ fn sink_program(counts: &BpfValues<3>, payload: Payload) -> io::Result<Vec<Instr
     }
     code.extend(counts.address_into(8));
     code.extend([
+        Instruction(LOAD_DOUBLE, 4 | 10 << 4, SINK_OFFSET, 0),
+        Instruction(ADD, 8 | 4 << 4, 0, 0),
         Instruction(SUBTRACT, 3 | 2 << 4, 0, 0),
         Instruction(SUBTRACT_IMMEDIATE, 3, 0, PAYLOAD_AT),
         Instruction(MOVE_IMMEDIATE, 2, 0, 1),
@@ -209,14 +234,19 @@ pub(crate) struct Generator {
 
 impl Generator {
     /// `frame` out of the interface with this index, its UDP source port one of `ports` by turns,
-    /// a power of two; as fast as can be without a pace.
+    /// a power of two; as fast as can be without a pace. Frames that come back with another length
+    /// get their own again only if it `restores_length`.
     pub(crate) fn new(
         interface: u32,
         frame: &[u8],
         ports: u16,
         pace: Option<&Pace>,
+        restores_length: bool,
     ) -> io::Result<Self> {
         let mut code = pace.map(Pace::gate).unwrap_or_default();
+        if restores_length {
+            code.extend(RESTORE_LENGTH);
+        }
         code.extend(program(interface, frame, ports)?);
         Ok(Self { program: load(&code)?, frame: frame.to_vec() })
     }
@@ -228,6 +258,15 @@ impl Generator {
     }
 }
 
+/// Has the kernel write a frame's length anew, which it does for what a program has changed, by a little
+/// metadata. It does not see that a gateway's program has cut or extended the frame of an earlier lap.
+const RESTORE_LENGTH: [Instruction; 4] = [
+    Instruction(MOVE, 6 | 1 << 4, 0, 0),
+    Instruction(MOVE_IMMEDIATE, 2, 0, -4),
+    Instruction(CALL, 0, 0, ADJUST_META),
+    Instruction(MOVE, 1 | 6 << 4, 0, 0),
+];
+
 /// The source port of the generator's flow of this number, as the program below writes it.
 pub(crate) const fn source_port(nth: u16) -> u16 {
     u16::from_be_bytes((FIRST_PORT + nth).to_ne_bytes())
@@ -238,10 +277,9 @@ const FIRST_PORT: u16 = 0x1000;
 
 /// The program: checks the length, writes the first octets, draws a source port, redirects.
 fn program(interface: u32, frame: &[u8], ports: u16) -> io::Result<Vec<Instruction>> {
-    let short = || io::Error::other("a frame of fewer octets than are written anew");
-    let head = frame.get(..REWRITTEN).ok_or_else(short)?;
+    let head = frame.get(..REWRITTEN.min(frame.len()) & !7).unwrap_or_default();
     let interface = i32::try_from(interface).map_err(io::Error::other)?;
-    let rewrite = i32::try_from(REWRITTEN).map_err(io::Error::other)?;
+    let rewrite = i32::try_from(head.len()).map_err(io::Error::other)?;
     let mut code = vec![
         Instruction(LOAD_WORD, 7 | 1 << 4, 0, 0),
         Instruction(LOAD_WORD, 3 | 1 << 4, 4, 0),

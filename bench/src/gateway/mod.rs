@@ -1,7 +1,7 @@
 //! `bench gateway`: datagrams relayed, merged and answered, and packets routed, between two
 //! virtual cables (Figs. 9 and 10 and Table 1 of the EZgate paper).
 
-mod bpf;
+pub(crate) mod bpf;
 mod delay;
 pub(crate) mod live;
 mod loss;

@@ -3,7 +3,7 @@
 
 use super::bpf::AttachedProgram;
 use super::live::{Generator, Pace, Payload, Sink, pass};
-use gatewright_testbed::{Namespace, TestInterface, TestbedError, Veth};
+use gatewright_testbed::{Namespace, TestInterface, TestbedError, Veth, wait_until};
 use gatewright_wire::{
     EtherType, IpProtocol, MacAddress, ethernet::EthernetFields, ipv4::Ipv4Fields, udp::UdpFields,
 };
@@ -33,6 +33,9 @@ pub(crate) const DIRECT: SocketAddrV4 = SocketAddrV4::new(DIRECT_IP[1], 9000);
 
 /// How long a gateway has to come up, and then the flood to reach its pace.
 const BEFORE: Duration = Duration::from_millis(150);
+/// How long a gateway may need until something comes through: a program of its driver is checked by the
+/// kernel first.
+const START_WITHIN: Duration = Duration::from_secs(10);
 const WINDOW: Duration = Duration::from_millis(400);
 const WINDOW_QUICK: Duration = Duration::from_millis(200);
 
@@ -194,28 +197,35 @@ impl TestHosts {
         })
     }
 
-    /// Does `work` while the sender sends, at a pace or as fast as it can.
+    /// Does `work` while the sender sends from each of these processors, at its pace if it has one or
+    /// as fast as it can.
     fn sending<T>(
         &self,
         load: Load<'_>,
-        pace: Option<&Pace>,
+        processors: &[(usize, Option<&Pace>)],
         work: impl FnOnce() -> Result<T, String>,
     ) -> Result<T, String> {
         let index = self.ends(load.to).0.index().map_err(text)?;
         let frame = frame(load.to, load.payload);
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let sends = scope.spawn(|| {
-                let inside = self.sender.run(|| {
-                    pin(SENDER_CPU)?;
-                    let sent = send(index, &frame, load.to.ports(), pace, &stop);
-                    sent.map_err(|error| format!("the generator: {error}"))
-                });
-                inside.map_err(text)?
-            });
+            let (frame, stop) = (&frame, &stop);
+            let mut all = Vec::new();
+            for &(processor, pace) in processors {
+                all.push(scope.spawn(move || {
+                    let inside = self.sender.run(|| {
+                        pin(processor)?;
+                        let sent = send((index, frame), load.to, pace, stop);
+                        sent.map_err(|error| format!("the generator: {error}"))
+                    });
+                    inside.map_err(text)?
+                }));
+            }
             let worked = work();
             stop.store(true, Ordering::Relaxed);
-            sends.join().map_err(|_| "the generator panicked".to_owned())??;
+            for sends in all {
+                sends.join().map_err(|_| "the generator panicked".to_owned())??;
+            }
             worked
         })
     }
@@ -227,9 +237,21 @@ impl TestHosts {
         load: Load<'_>,
         gateway: impl FnOnce(&AtomicBool) -> Result<G, String> + Send,
     ) -> Result<(Rate, G), String> {
+        self.flood_from(&[SENDER_CPU], load, gateway)
+    }
+
+    /// As [`Self::flood`], from each of these processors.
+    pub(crate) fn flood_from<G: Send>(
+        &self,
+        processors: &[usize],
+        load: Load<'_>,
+        gateway: impl FnOnce(&AtomicBool) -> Result<G, String> + Send,
+    ) -> Result<(Rate, G), String> {
         let sink = self.sink(load)?;
+        let processors: Vec<_> = processors.iter().map(|&processor| (processor, None)).collect();
         self.beside(gateway, || {
-            self.sending(load, None, || {
+            self.sending(load, &processors, || {
+                wait_until(START_WITHIN, || sink.counts() != [0; 3]);
                 sleep(BEFORE);
                 let (before, start) = (sink.counts(), Instant::now());
                 sleep(self.window);
@@ -258,22 +280,40 @@ impl TestHosts {
         windows: usize,
         gateway: impl FnOnce(&AtomicBool) -> Result<G, String> + Send,
     ) -> Result<Vec<PacedWindow>, String> {
+        self.paced_from(&[SENDER_CPU], load, gap_ns, windows, gateway)
+    }
+
+    /// As [`Self::paced`], an equal part from each of these processors.
+    pub(crate) fn paced_from<G: Send>(
+        &self,
+        processors: &[usize],
+        load: Load<'_>,
+        gap_ns: u64,
+        windows: usize,
+        gateway: impl FnOnce(&AtomicBool) -> Result<G, String> + Send,
+    ) -> Result<Vec<PacedWindow>, String> {
         let sink = self.sink(load)?;
-        let pace = Pace::new().map_err(|error| format!("cannot share memory: {error}"))?;
+        let pace = |&processor: &usize| Ok((processor, Pace::new()?));
+        let paces: std::io::Result<Vec<_>> = processors.iter().map(pace).collect();
+        let paces = paces.map_err(|error| format!("cannot share memory: {error}"))?;
+        let all: Vec<_> = paces.iter().map(|(processor, pace)| (*processor, Some(pace))).collect();
+        let made = || paces.iter().map(|(_, pace)| pace.made()).sum::<u64>();
+        let parts = u64::try_from(paces.len()).unwrap_or(1);
+        let set_gap = |gap: u64| paces.iter().for_each(|(_, pace)| pace.set_gap(gap * parts));
         let arrived = || sink.counts().into_iter().nth(1).unwrap_or(0);
         let (found, _) = self.beside(gateway, || {
-            self.sending(load, Some(&pace), || {
+            self.sending(load, &all, || {
                 // Neighbours are found, what sleeps is woken.
                 let window = |length: Duration| {
-                    let (made, there, start) = (pace.made(), arrived(), Instant::now());
-                    pace.set_gap(gap_ns);
+                    let (before, there, start) = (made(), arrived(), Instant::now());
+                    set_gap(gap_ns);
                     sleep(length);
-                    pace.set_gap(0);
+                    set_gap(0);
                     let elapsed = start.elapsed();
                     sleep(DRAIN);
-                    PacedWindow { sent: pace.made() - made, arrived: arrived() - there, elapsed }
+                    PacedWindow { sent: made() - before, arrived: arrived() - there, elapsed }
                 };
-                window(BEFORE);
+                wait_until(START_WITHIN, || window(BEFORE).arrived > 0);
                 Ok((0..windows).map(|_| window(self.window / 2)).collect())
             })
         })?;
@@ -395,13 +435,12 @@ fn ask(to: SocketAddrV4, asked: PacedRequests) -> std::io::Result<(Vec<f64>, usi
 const WARM_UP: usize = 50;
 
 fn send(
-    interface: u32,
-    frame: &[u8],
-    ports: u16,
+    (interface, frame): (u32, &[u8]),
+    to: To,
     pace: Option<&Pace>,
     stop: &AtomicBool,
 ) -> std::io::Result<()> {
-    let generator = Generator::new(interface, frame, ports, pace)?;
+    let generator = Generator::new(interface, frame, to.ports(), pace, to == To::Devices)?;
     while !stop.load(Ordering::Relaxed) {
         generator.run()?;
     }

@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::net::SocketAddrV4;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Devices at the same time.
 const ASSOCIATIONS_MAX: usize = 100_000;
@@ -95,6 +95,7 @@ pub(super) struct SinglePlane {
     epoch: u64,
     swept: Duration,
     counters: Counters,
+    control_work: Duration,
 }
 
 impl SinglePlane {
@@ -110,7 +111,20 @@ impl SinglePlane {
             epoch: 0,
             swept: Duration::ZERO,
             counters: Counters::default(),
+            control_work: Duration::ZERO,
         }
+    }
+
+    /// The same with so much more work for each control message: the paper does not tell what one
+    /// costs.
+    pub(super) const fn with_control_work(mut self, work: Duration) -> Self {
+        self.control_work = work;
+        self
+    }
+
+    /// Whether a device is associated from there.
+    pub(super) fn is_associated(&self, from: SocketAddrV4) -> bool {
+        self.associations.contains_key(&from)
     }
 
     pub(super) const fn counters(&self) -> Counters {
@@ -138,7 +152,11 @@ impl SinglePlane {
             manager.handle(now, Input::Connected, &mut self.library);
             self.associations.insert(from, Association { manager, device: None });
         }
+        let reports = self.counters.forwarded;
         self.step(now, from, Input::Apdu(apdu), out);
+        if self.counters.forwarded == reports {
+            spin(self.control_work);
+        }
         if now.saturating_sub(self.swept) >= SWEEP {
             self.swept = now;
             self.sweep(now, out);
@@ -191,6 +209,14 @@ impl SinglePlane {
         if manager.system_id().is_none() {
             self.associations.remove(&from);
         }
+    }
+}
+
+/// Computes for so long.
+fn spin(time: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < time {
+        std::hint::spin_loop();
     }
 }
 

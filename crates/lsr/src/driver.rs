@@ -253,16 +253,18 @@ impl Driver {
         self.input(MeshInput::Tick);
     }
 
-    /// Waits for a frame, a notice or a question.
+    /// Waits for a frame, a notice or a question. An interface that has gone down leaves an error at its
+    /// sockets, which are not asked until it is up.
     fn wait(&self, patience: Duration) -> io::Result<()> {
         let mut fds = vec![
             PollFd::new(self.wake.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.notices.as_fd(), PollFlags::POLLIN),
         ];
         let at_host = self.host.receive.iter();
-        let at_ports = self.ports.iter().filter_map(|port| port.open.as_ref());
+        let at_ports = self.ports.iter().filter(|port| port.is_up);
+        let at_ports = at_ports.filter_map(|port| port.open.as_ref());
         let at_ports = at_ports.flat_map(|open| [&open.control, &open.passed_up]);
-        let at_bridge = self.bridge.iter().flat_map(StationPort::receive);
+        let at_bridge = self.bridge.iter().filter(|port| port.is_up).flat_map(StationPort::receive);
         let sockets = at_host.chain(at_ports).chain(at_bridge);
         fds.extend(sockets.map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN)));
         match ppoll(&mut fds, Some(TimeSpec::from_duration(patience)), None) {
@@ -362,6 +364,15 @@ impl Driver {
             (LabelAction::Swap(_), FramePayload::Channel(octets)) if frame.ttl <= 1 => {
                 self.input(MeshInput::Channel { label: frame.label, ttl: frame.ttl, octets });
             }
+            // Its hops are spent, or it is for a link that is down: programs have passed it up for that.
+            (LabelAction::Pop | LabelAction::Station { .. }, FramePayload::Ip)
+                if frame.ttl <= 1 =>
+            {
+                self.counters.not_forwarded += 1;
+            }
+            (LabelAction::Swap(hop), _) if !self.forwarding.is_up(hop.adjacency) => {
+                self.counters.not_forwarded += 1;
+            }
             // Its entry came while it was on the way up.
             (LabelAction::Swap(hop), _) if frame.ttl > 1 => {
                 self.counters.early += 1;
@@ -388,7 +399,9 @@ impl Driver {
 
     /// The entry of a label is there: what came before it goes on.
     fn release(&mut self, label: Label) {
-        for frame in self.early.take(label) {
+        let (frames, given_up) = self.early.take(self.now(), label);
+        self.counters.early_dropped += given_up;
+        for frame in frames {
             self.labelled(frame.link, &frame.octets);
         }
     }

@@ -45,12 +45,17 @@ impl EarlyFrames {
         u64::try_from(given_up).unwrap_or(u64::MAX)
     }
 
-    /// Takes the frames of a label in the order in which they came.
-    pub(crate) fn take(&mut self, label: Label) -> Vec<EarlyFrame> {
+    /// Takes the frames of a label in the order in which they came, and returns how many of them had
+    /// waited for too long.
+    pub(crate) fn take(&mut self, now: Duration, label: Label) -> (Vec<EarlyFrame>, u64) {
         let all = core::mem::take(&mut self.0);
-        let (taken, kept) = all.into_iter().partition(|frame| frame.label == label);
+        let (mut taken, kept): (VecDeque<_>, _) =
+            all.into_iter().partition(|frame| frame.label == label);
         self.0 = kept;
-        Vec::from(taken)
+        let all = taken.len();
+        taken.retain(|frame| frame.until > now);
+        let given_up = u64::try_from(all.saturating_sub(taken.len())).unwrap_or(u64::MAX);
+        (Vec::from(taken), given_up)
     }
 }
 
@@ -68,10 +73,12 @@ mod tests {
         for (label, octet) in [(16, 1), (17, 2), (16, 3)] {
             assert_eq!(keep(&mut early, 0, label, octet), 0);
         }
-        let taken = early.take(Label(16));
+        let (taken, given_up) = early.take(Duration::ZERO, Label(16));
+        assert_eq!(given_up, 0);
         assert_eq!(taken.iter().map(|frame| frame.octets[0]).collect::<Vec<_>>(), [1, 3]);
-        assert_eq!(early.take(Label(16)), []);
-        assert_eq!(early.take(Label(17)).len(), 1);
+        assert_eq!(early.take(Duration::ZERO, Label(16)), (vec![], 0));
+        // Its entry came too late.
+        assert_eq!(early.take(WAITS, Label(17)), (vec![], 1));
     }
 
     #[test]
@@ -84,7 +91,8 @@ mod tests {
             assert_eq!(keep(&mut early, 1_000, 17, 3), 0);
         }
         assert_eq!(keep(&mut early, 1_000, 17, 4), 1);
-        assert_eq!(early.take(Label(16)).iter().map(|it| it.octets[0]).collect::<Vec<_>>(), [2]);
-        assert_eq!(early.take(Label(17)).len(), FRAMES_MAX - 1);
+        let (taken, _) = early.take(WAITS, Label(16));
+        assert_eq!(taken.iter().map(|it| it.octets[0]).collect::<Vec<_>>(), [2]);
+        assert_eq!(early.take(WAITS, Label(17)).0.len(), FRAMES_MAX - 1);
     }
 }

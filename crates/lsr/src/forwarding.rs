@@ -165,7 +165,7 @@ impl Forwarding {
         debug_assert!(set.is_ok(), "numbers are below the table's limit");
     }
 
-    fn is_up(&self, adjacency: Adjacency) -> bool {
+    pub(crate) fn is_up(&self, adjacency: Adjacency) -> bool {
         !self.down.contains_key(&adjacency)
     }
 

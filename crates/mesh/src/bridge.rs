@@ -262,10 +262,6 @@ impl Bridge {
         self.ports.remove(&port).is_some_and(|state| state.forwards)
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.ports.is_empty()
-    }
-
     pub(crate) fn forwards(&self, port: BridgePort) -> bool {
         self.ports.get(&port).is_some_and(|state| state.forwards)
     }
@@ -292,9 +288,10 @@ impl Bridge {
     }
 
     /// Whether a frame of this source at this port is from another port's node, or this port's own.
-    fn is_of_a_port(&self, port: BridgePort, source: NodeId) -> bool {
+    fn is_of_a_port(&self, now: Duration, port: BridgePort, source: NodeId) -> bool {
         let Some(state) = self.ports.get(&port) else { return false };
-        let rivals = state.rivals.values().map(|rival| rival.address);
+        let rivals = state.rivals.values().filter(|rival| rival.deadline > now);
+        let rivals = rivals.map(|rival| rival.address);
         let own = self.ports.values().map(|state| state.address);
         rivals.chain(own).any(|address| NodeId::of_address(address) == Some(source))
     }
@@ -313,7 +310,7 @@ impl Bridge {
         frame: &[u8],
     ) -> bool {
         let digest = digest(frame);
-        if self.is_of_a_port(port, source) || self.has_passed(now, digest, port, false) {
+        if self.is_of_a_port(now, port, source) || self.has_passed(now, digest, port, false) {
             self.counters.looped += 1;
             return false;
         }
@@ -424,7 +421,8 @@ impl Bridge {
         let port = self.ports.get(&at)?;
         let forwards = port.forwards;
         // The node that forwards on the segment of a port that stands by.
-        if !forwards && port.rivals.iter().any(|((node, _), it)| it.forwards && *node == to) {
+        let serves = |node: NodeId, it: &Rival| it.forwards && it.deadline > now && node == to;
+        if !forwards && port.rivals.iter().any(|(&(node, _), it)| serves(node, it)) {
             return None;
         }
         self.forget(station);

@@ -23,6 +23,12 @@ impl NodeId {
         let octets = address.to_ethernet()?;
         Some(Self(octets.iter().fold(0, |id, &octet| id << 8 | u64::from(octet))))
     }
+
+    /// Whether it is an Ethernet address of one station, not of a group (IEEE 802, I/G bit).
+    pub(crate) const fn is_station_address(self) -> bool {
+        const GROUP: u64 = 1 << 40;
+        self.0 >> 48 == 0 && self.0 & GROUP == 0
+    }
 }
 
 impl fmt::Display for NodeId {

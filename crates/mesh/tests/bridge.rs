@@ -266,3 +266,56 @@ fn tables_of_stations_are_bounded() {
     node.handle(now + Duration::from_mins(6), MeshInput::Tick);
     assert_eq!(node.stations().count(), 0);
 }
+
+/// When its last port is gone, a node forgets what it has learnt there, and has nothing to do then.
+#[test]
+fn the_last_port_goes() {
+    use gatewright_mesh::{BridgePort, MeshInput, MeshNode, NodeId};
+    let mut node = MeshNode::new(MeshSettings::new(NodeId(1), 1, Profile::Default));
+    let (port, address) = (BridgePort(0), gatewright_packet::LinkAddress::NONE);
+    let mut now = Duration::ZERO;
+    node.handle(now, MeshInput::PortUp { port, address });
+    for _ in 0..5 {
+        now += 300 * MS;
+        node.handle(now, MeshInput::Tick);
+    }
+    node.port_frame(now, port, (NodeId(7), None), b"a frame for all");
+    node.handle(now, MeshInput::PortDown { port });
+    for _ in 0..1_000 {
+        let Some(due) = node.poll_timeout() else { break };
+        now = now.max(due);
+        node.handle(now, MeshInput::Tick);
+        assert!(node.poll_timeout().is_none_or(|next| next > now), "nothing changes at {now:?}");
+    }
+}
+
+/// Who has said hello once is another port for as long as its hello holds, and then a station as any other;
+/// what hellos list are addresses of stations.
+#[test]
+fn a_hello_binds_nobody_for_ever() {
+    use gatewright_mesh::message::{Message, PortHello, Sender};
+    use gatewright_mesh::{BridgePort, MeshInput, MeshNode, NodeId, PortVerdict};
+    use gatewright_packet::LinkAddress;
+    let mut node = MeshNode::new(MeshSettings::new(NodeId(9), 1, Profile::Default));
+    let port = BridgePort(0);
+    let mut now = Duration::ZERO;
+    node.handle(now, MeshInput::PortUp { port, address: LinkAddress::NONE });
+    let group = 0x0100_5e00_0001_u64;
+    let listed: Vec<u8> = [20, 9, group, 1 << 48].into_iter().flat_map(u64::to_be_bytes).collect();
+    let stations = &listed;
+    let hello = PortHello { port: 1, interval_ms: 300, forwards: true, ready: true, stations };
+    let sender = Sender { node: NodeId(8), epoch: 1, sequence: 1 };
+    let octets = Message::PortHello(hello).encode(sender, Profile::Default);
+    let victim = [2, 0, 0, 0, 0, 7];
+    let from = LinkAddress::ethernet(victim);
+    node.handle(now, MeshInput::PortHello { port, from, octets: &octets });
+    assert_eq!(node.stations().map(|(station, _)| station).collect::<Vec<_>>(), [NodeId(20)]);
+    while !node.forwards(port) {
+        now += 300 * MS;
+        node.handle(now, MeshInput::Tick);
+        assert!(now < 10 * SECOND);
+    }
+    let source = NodeId::of_address(from).unwrap();
+    let verdict = node.port_frame(now, port, (source, None), b"of an ordinary host");
+    assert_eq!(verdict, PortVerdict::All);
+}

@@ -21,8 +21,9 @@ impl Driver {
         for port in 0..self.bridge.len() {
             for socket in 0..self.bridge.get(port).map_or(0, |port| port.receive().len()) {
                 for _ in 0..FRAMES_AT_ONCE {
+                    // Another one may be up.
                     let Some(known) = self.bridge.get(port).filter(|known| known.is_up) else {
-                        return;
+                        break;
                     };
                     let (number, sockets) = (known.port, known.receive());
                     let Some(socket) = sockets.get(socket) else { break };

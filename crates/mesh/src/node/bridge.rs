@@ -78,9 +78,7 @@ impl MeshNode {
     }
 
     fn learn(&mut self, now: Duration, station: NodeId, port: BridgePort) {
-        // A node is found as itself.
-        let neighbour = self.near.all.keys().any(|at| at.node == station);
-        if neighbour || self.is_a_node(station) {
+        if !self.may_be_station(station) {
             return;
         }
         match self.bridge.learn(now, station, port) {
@@ -93,6 +91,15 @@ impl MeshNode {
                 }
             }
         }
+    }
+
+    /// Whether an identity may be a station's: a node is found as itself, and a group is nobody.
+    fn may_be_station(&self, station: NodeId) -> bool {
+        let is_neighbour = self.near.all.keys().any(|at| at.node == station);
+        station.is_station_address()
+            && station != self.settings.id
+            && !is_neighbour
+            && !self.is_a_node(station)
     }
 
     /// The paths of others to these stations of this node.
@@ -150,7 +157,11 @@ impl MeshNode {
             interval: Duration::from_millis(hello.interval_ms.into()),
             ready: hello.ready,
             forwards: hello.forwards,
-            stations: hello.stations().take(STATIONS_LISTED_MAX).collect(),
+            stations: hello
+                .stations()
+                .take(STATIONS_LISTED_MAX)
+                .filter(|&station| self.may_be_station(station))
+                .collect(),
         };
         if self.bridge.hear(now, (self.settings.id, port), from, &heard) {
             self.port_changed(now, port, self.bridge.forwards(port));
@@ -176,11 +187,9 @@ impl MeshNode {
         }
     }
 
-    /// Says the hellos that are due, and announces stations.
+    /// Says the hellos that are due, and announces stations. What was learnt at ports that are gone
+    /// ends here too.
     pub(super) fn tick_bridge(&mut self, now: Duration) {
-        if self.bridge.is_empty() {
-            return;
-        }
         for (port, forwards) in self.bridge.decide(now, self.settings.id) {
             self.port_changed(now, port, forwards);
         }

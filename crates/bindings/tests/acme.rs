@@ -9,8 +9,9 @@
     clippy::expect_used,
     clippy::unwrap_used,
     clippy::panic,
+    clippy::print_stdout,
     clippy::indexing_slicing,
-    reason = "a test may fail loudly"
+    reason = "a test may fail loudly, and says what it met"
 )]
 
 mod shared;

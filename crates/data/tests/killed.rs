@@ -359,6 +359,9 @@ fn control(name: &str) {
     for _ in 0..5 {
         send(started.process.port()).unwrap();
     }
+    started.process.keep_memo("a route").unwrap();
+    let refused = started.process.keep_memo(&"a route ".repeat(10_000)).unwrap_err();
+    assert!(refused.to_string().contains("it has 80000 octets"), "{refused}");
     println!("{}", started.process.id());
     std::io::stdout().flush().unwrap();
     loop {
@@ -389,6 +392,7 @@ fn adopted() -> Result<(), Failed> {
     let found = FoundPlane::find(&name)?.ok_or("it is gone")?;
     assert_eq!((found.process(), found.routes_max()), (process, ROUTES_MAX));
     assert_eq!(found.setup().links, setup().links);
+    assert_eq!(found.memo(), "", "what was kept before a refusal is outdated");
     let next = found.next_id();
     assert!(next > HANDLER);
     let mut host = Host::adopt(found.tables(), ROUTES_MAX)?;

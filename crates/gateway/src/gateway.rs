@@ -64,7 +64,7 @@ pub struct Gateway {
     /// Has another program go on in this process.
     upgrade: Option<ProgramExec>,
     /// What the data plane's process keeps of what was set by command.
-    pub(crate) by_command: Mutex<String>,
+    pub(crate) by_command: Mutex<Option<String>>,
 }
 
 /// Shows the operator a line on how something was started.
@@ -306,7 +306,7 @@ impl Gateway {
         let read = sojourns_of(&links, &tcp_proxies, &programs);
         let delays = DelayWatch::start(read, config.workers, &events);
         let delays = Mutex::new(delays.map_err(|error| in_words(&error))?);
-        let by_command = Mutex::new(links.kept_by_command().memo.clone());
+        let by_command = Mutex::new(Some(links.kept_by_command().memo.clone()));
         let this = Self {
             delays,
             udp_gateways,
@@ -416,12 +416,14 @@ impl Gateway {
         let at_messages = self.messages.attached().into_iter().filter_map(|one| one.spec);
         let handlers = at_packets.chain(at_messages).collect();
         let memo = ByCommand { routes: self.planes().command_routes(), handlers }.memo();
-        if *kept == memo {
+        if kept.as_ref() == Some(&memo) {
             return;
         }
         match self.planes().keep_memo(&memo) {
-            Ok(()) => *kept = memo,
+            Ok(()) => *kept = Some(memo),
             Err(error) => {
+                // Passed again at the next change, even if that leads back to what was kept before.
+                *kept = None;
                 let text = format!(
                     "what was set by command is not kept for a control plane after this one: {error}"
                 );

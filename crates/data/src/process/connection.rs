@@ -124,8 +124,10 @@ impl Connection {
         let _gone = self.tell(&PeerMessage::Stop, &[]);
     }
 
-    /// Has the process give a later control plane a memo of at most [`MEMO_OCTETS_MAX`] octets.
-    pub(super) fn tell_memo(&self, memo: &str) -> Result<(), DataError> {
+    /// Has the process give a later control plane the memo that `latest` reads, of at most
+    /// [`MEMO_OCTETS_MAX`] octets.
+    pub(super) fn tell_memo(&self, latest: impl FnOnce() -> String) -> Result<(), DataError> {
+        // Read with the lock held: an older one is never passed after a newer one.
         let now = self.now();
         // A socket that is ready has three quarters of its buffer free (Linux, `unix_writable`): so a
         // process that reads nothing keeps nobody waiting in the middle of a message.
@@ -134,7 +136,7 @@ impl Connection {
         if !ready.is_ok_and(|ready| ready > 0) {
             return Err(DataError::Late);
         }
-        handshake::tell(&now.stream, &PeerMessage::Memo(memo.to_owned()), &[])
+        handshake::tell(&now.stream, &PeerMessage::Memo(latest()), &[])
             .map_err(failed("pass what a later control plane is to have"))
     }
 

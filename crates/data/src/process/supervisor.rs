@@ -413,16 +413,20 @@ impl DataProcess {
     ///
     /// # Errors
     ///
-    /// [`DataError::Refused`] above 64 KiB: then it is as it was;
+    /// [`DataError::Refused`] above 64 KiB: then there is none, as the one before is outdated;
     /// [`DataError::Late`] or [`DataError::System`] if the process that runs does not take it.
     pub fn keep_memo(&self, memo: &str) -> Result<(), DataError> {
-        if memo.len() > MEMO_OCTETS_MAX {
-            let octets = memo.len();
+        let octets = memo.len();
+        let fits = octets <= MEMO_OCTETS_MAX;
+        self.port.set_memo(if fits { memo.to_owned() } else { String::new() });
+        // One that is started in place of one that is gone gets it then.
+        if self.is_running() {
+            self.connection.tell_memo(|| self.port.memo())?;
+        }
+        if !fits {
             return Err(refused(format!("it has {octets} octets, at most {MEMO_OCTETS_MAX}")));
         }
-        self.port.set_memo(memo.to_owned());
-        // One that is started in place of one that is gone gets it then.
-        if self.is_running() { self.connection.tell_memo(memo) } else { Ok(()) }
+        Ok(())
     }
 
     /// The links that the running process has open.
@@ -672,7 +676,7 @@ impl Supervisor {
                     self.port.held().clear();
                     self.port.begin();
                     // One that does not take it has ended, or is told at the next change.
-                    let _untold = self.connection.tell_memo(&self.port.memo());
+                    let _untold = self.connection.tell_memo(|| self.port.memo());
                     // Who has sockets there opens them anew.
                     self.answer_reader.wake();
                     if self.is_stopping() {

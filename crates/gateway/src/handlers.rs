@@ -84,12 +84,13 @@ impl Handlers {
             if kept.is_empty() {
                 return Err(error);
             }
-            // One of them may be the cause; without them it is as at any start.
-            let prepared = self.prepare(config, &[], &names)?;
-            for (spec, _) in kept {
+            // If those of the description are the cause, it is as at any start.
+            self.prepare(config, &[], &names)?;
+            let fits = |some: &[_]| self.prepare(config, some, &names).map(drop);
+            let standing = each_that_fits(kept, fits, |(spec, _), error| {
                 self.events.log(dropped(&described(spec), &error.to_string()));
-            }
-            Ok(prepared)
+            });
+            self.prepare(config, &standing, &names)
         })?;
         prepared.put_in_force()
     }
@@ -377,6 +378,24 @@ impl Staged for StagedHandlers {
     fn undo(self: Box<Self>) {}
 }
 
+/// Those of `all` that fit beside the ones before them; the others are given to `dropped`, each with
+/// its own error.
+fn each_that_fits<T: Clone, E>(
+    all: &[T],
+    fits: impl Fn(&[T]) -> Result<(), E>,
+    dropped: impl Fn(&T, E),
+) -> Vec<T> {
+    let mut standing = Vec::new();
+    for one in all {
+        standing.push(one.clone());
+        if let Err(error) = fits(&standing) {
+            standing.pop();
+            dropped(one, error);
+        }
+    }
+    standing
+}
+
 /// A handler that is not attached yet.
 struct Made {
     name: &'static str,
@@ -404,4 +423,19 @@ fn drop_matching(matching: config::Match) -> HandlerValue {
         port: matching.port,
     };
     HandlerValue::Drop { which }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    #[test]
+    fn one_that_does_not_fit_takes_no_other_with_it() {
+        let told = RefCell::new(Vec::new());
+        let fits = |some: &[u32]| if some.contains(&2) { Err("no link") } else { Ok(()) };
+        let dropped = |one: &u32, error| told.borrow_mut().push((*one, error));
+        assert_eq!(each_that_fits(&[1, 2, 3], fits, dropped), [1, 3]);
+        assert_eq!(told.into_inner(), [(2, "no link")]);
+    }
 }

@@ -129,11 +129,21 @@ impl One {
         // The machine gives up by itself at that moment, and needs not be told.
         let Ok(answer) = tokio::time::timeout(left, sent).await else { return };
         if let Some(engine) = self.engine.upgrade() {
-            if matches!(answer, Err(Failure::NoPermit)) {
-                engine.count_call_full();
+            match answer {
+                Ok(answer) => engine.answer(call.id, Ok(answer)),
+                Err(failure) => {
+                    if matches!(failure, Failure::NoPermit) {
+                        engine.count_call_full();
+                    }
+                    let was_sent = matches!(failure, Failure::Unreachable(_));
+                    let unreachable = failure.told(call.own);
+                    if was_sent {
+                        engine.answer(call.id, Err(unreachable));
+                    } else {
+                        engine.unsent(call.id, unreachable.0);
+                    }
+                }
             }
-            let answer = answer.map_err(|failure| failure.told(call.own));
-            engine.answer(call.id, answer);
         }
     }
 }

@@ -411,6 +411,11 @@ impl Engine {
         self.step(Input::Answer { call, answer });
     }
 
+    /// Ends an outgoing request that was not sent, as something here refuses it.
+    pub(crate) fn unsent(&self, call: CallId, why: String) {
+        self.step(Input::Unsent { call, why });
+    }
+
     /// Takes the responses to several outgoing requests in one step.
     pub(crate) fn answer_all(&self, answers: Vec<(CallId, Result<Response, Unreachable>)>) {
         let answer = |(call, answer)| Input::Answer { call, answer };
@@ -721,7 +726,7 @@ impl Inner {
             }
             Err(TrySendError::Closed(_)) => nobody.to_owned(),
         };
-        self.cse.handle(now(), Input::Answer { call, answer: Err(Unreachable(why)) });
+        self.cse.handle(now(), Input::Unsent { call, why });
     }
 }
 

@@ -133,7 +133,7 @@ impl Pipelines {
         drop(targets);
         if !sent && let Some(engine) = self.engine.upgrade() {
             engine.count_call_full();
-            engine.answer(id, Err(Unreachable("too many requests wait for it".to_owned())));
+            engine.unsent(id, "too many requests wait for it".to_owned());
         }
     }
 

@@ -130,15 +130,15 @@ impl Calls {
         self.deadlines.first().map(|&(time, _)| time)
     }
 
-    fn add(&mut self, deadline: Moment, purpose: Purpose, payer: Option<Arc<str>>) -> CallId {
+    fn add(&mut self, open: Open) -> CallId {
         self.next += 1;
         let id = CallId(self.next);
-        if let Some(payer) = &payer {
+        if let Some(payer) = &open.payer {
             *self.by_payer.entry(Arc::clone(payer)).or_default() += 1;
             self.others += 1;
         }
-        self.open.insert(id, Open { deadline, purpose, payer, is_above: false });
-        self.deadlines.insert((deadline, id));
+        self.deadlines.insert((open.deadline, id));
+        self.open.insert(id, open);
         id
     }
 
@@ -155,7 +155,7 @@ impl Calls {
     }
 
     fn take(&mut self, id: CallId) -> Option<Purpose> {
-        let Open { deadline, purpose, payer, .. } = self.open.remove(&id)?;
+        let Open { deadline, purpose, payer, is_above: _ } = self.open.remove(&id)?;
         if let Some(payer) = payer {
             self.others = self.others.saturating_sub(1);
             if let Entry::Occupied(mut entry) = self.by_payer.entry(payer) {
@@ -189,23 +189,21 @@ impl Cse {
             Purpose::Message { queue, .. } => Some(Arc::clone(queue)),
             _ => None,
         };
-        let (id, deadline) = self.open_call(&request, purpose, payer)?;
         let is_above = self.config.registrar.as_ref().is_some_and(|it| urls.contains(&it.url));
-        if let Some(open) = self.calls.open.get_mut(&id) {
-            open.is_above = is_above;
-        }
+        let (id, deadline) = self.open_call(&request, purpose, (payer, is_above))?;
         let deadline = self.clock.elapsed_at(deadline);
         let call = Call { id, urls, serialisation, request, deadline, own, queue };
         self.ledger.say(Output::Call(Box::new(call)));
         Ok(())
     }
 
-    /// Registers a request about to be sent, with its deadline.
+    /// Registers a request about to be sent, with its deadline; `is_above` if it goes to the
+    /// registrar.
     pub(super) fn open_call(
         &mut self,
         request: &Request,
         purpose: Purpose,
-        payer: &str,
+        (payer, is_above): (&str, bool),
     ) -> Result<(CallId, Moment), Refusal> {
         let payer = (!purpose.is_own()).then(|| node_of(self.own_form(payer)).into());
         self.check_calls(payer.as_deref())?;
@@ -218,7 +216,7 @@ impl Cse {
         let wanted = request.request_expires.map(|time| time.resolve(self.now));
         let deadline = wanted.unwrap_or_else(|| begins.plus(limits.answer_within)).min(longest);
         let deadline = self.moment_of(deadline);
-        Ok((self.calls.add(deadline, purpose, payer), deadline))
+        Ok((self.calls.add(Open { deadline, purpose, payer, is_above }), deadline))
     }
 
     /// Whether one more request is allowed: peers' requests leave a quarter to this CSE's own, and
@@ -246,8 +244,18 @@ impl Cse {
         self.calls.take(id);
     }
 
+    /// Takes the outcome of a request that was sent.
     pub(super) fn take_answer(&mut self, id: CallId, answer: Result<Response, Unreachable>) {
         self.calls.note_registrar(id, answer.is_ok());
+        self.end_call(id, answer);
+    }
+
+    /// Ends a request that was not sent, which tells nothing of its target.
+    pub(super) fn take_unsent(&mut self, id: CallId, why: String) {
+        self.end_call(id, Err(Unreachable(why)));
+    }
+
+    fn end_call(&mut self, id: CallId, answer: Result<Response, Unreachable>) {
         let Some(purpose) = self.calls.take(id) else {
             self.counters.stray_answers += 1;
             return;

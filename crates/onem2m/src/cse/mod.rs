@@ -176,6 +176,7 @@ impl Cse {
                 self.take_both(token, &request, *message);
             }
             Input::Answer { call, answer } => self.take_answer(call, answer),
+            Input::Unsent { call, why } => self.take_unsent(call, why),
             Input::Committed(number) => {
                 self.unstored.1 = 0;
                 self.ledger.committed(number);

@@ -263,12 +263,12 @@ impl Cse {
         match route {
             EntityRoute::Urls(urls, how) => self.call((urls, how), request, purpose, payer),
             EntityRoute::Device(device) => {
-                let (id, _) = self.open_call(&request, purpose, payer)?;
+                let (id, _) = self.open_call(&request, purpose, (payer, false))?;
                 self.ledger.say(Output::AskDevice(Box::new(DeviceCall { id, device, request })));
                 Ok(())
             }
             EntityRoute::Channel(channel) => {
-                let (id, _) = self.open_call(&request, purpose, payer)?;
+                let (id, _) = self.open_call(&request, purpose, (payer, false))?;
                 self.put_in_channel(channel, id, request).inspect_err(|_| self.close_call(id))
             }
         }

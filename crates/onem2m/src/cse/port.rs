@@ -74,6 +74,13 @@ pub enum Input {
         /// The answer.
         answer: Result<Response, Unreachable>,
     },
+    /// An outgoing request was not sent, as something here refuses it: it tells nothing of its target.
+    Unsent {
+        /// The token of the [`Output::Call`].
+        call: CallId,
+        /// The reason.
+        why: String,
+    },
     /// Every batch up to this number is stored.
     Committed(u64),
     /// The batch of this number, and every later one, could not be stored.
@@ -118,9 +125,9 @@ pub enum Output {
         /// The answer.
         response: Response,
     },
-    /// Send this request, then say [`Input::Answer`].
+    /// Send this request, then say [`Input::Answer`] or [`Input::Unsent`].
     Call(Box<Call>),
-    /// Send this request to a device, then say [`Input::Answer`].
+    /// Send this request to a device, then say [`Input::Answer`] or [`Input::Unsent`].
     AskDevice(Box<DeviceCall>),
     /// Read these rows, which are all stored, then say [`Input::Rows`]. One read at a time is under
     /// way.

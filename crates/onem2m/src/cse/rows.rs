@@ -1,7 +1,6 @@
 //! Changes of a step: resources added, changed and removed, each a row to be stored, and their
 //! undoing when a batch could not be stored.
 
-use super::calls::Unreachable;
 use super::ledger::{Unanswered, Undo};
 use super::nonblocking::PENDING;
 use super::notify::NotificationEventType;
@@ -210,7 +209,7 @@ impl Cse {
         self.watch_all();
         for call in undone.unsent {
             let why = "what it is a part of could not be stored".to_owned();
-            self.take_answer(call, Err(Unreachable(why)));
+            self.take_unsent(call, why);
         }
         for Unanswered { token, id, release, asked } in undone.unanswered {
             self.observers.forget(token);

@@ -252,6 +252,13 @@ impl Bench {
         self.run()
     }
 
+    /// Says that something here has refused to send a request.
+    pub(crate) fn unsent(&mut self, call: &Call) -> Vec<(Token, Response)> {
+        let why = "too many requests wait to be sent".to_owned();
+        self.cse.handle(self.clocks(), Input::Unsent { call: call.id, why });
+        self.run()
+    }
+
     /// Lets time pass.
     pub(crate) fn pass(&mut self, span: Duration) {
         self.now += span;

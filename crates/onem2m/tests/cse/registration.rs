@@ -74,6 +74,11 @@ fn a_registree_tells_that_it_was_refused() {
         assert_eq!(last.status, status);
     }
     assert!(!bench.cse.is_registrar_silent());
+    // What was not sent tells nothing of it.
+    let call = bench.calls().pop().unwrap();
+    bench.unsent(&call);
+    assert!(!bench.cse.is_registrar_silent());
+    bench.pass(Duration::from_mins(10));
     // Who cannot be reached has not answered.
     let call = bench.calls().pop().unwrap();
     bench.away(&call);

@@ -248,14 +248,12 @@ impl Bench {
     /// Says that a request could not be delivered.
     pub(crate) fn away(&mut self, call: &Call) -> Vec<(Token, Response)> {
         let answer = Err(Unreachable("nobody listens".to_owned()));
-        self.cse.handle(self.clocks(), Input::Answer { call: call.id, answer });
-        self.run()
+        self.tell(Input::Answer { call: call.id, answer })
     }
 
-    /// Says that something here has refused to send a request.
-    pub(crate) fn unsent(&mut self, call: &Call) -> Vec<(Token, Response)> {
-        let why = "too many requests wait to be sent".to_owned();
-        self.cse.handle(self.clocks(), Input::Unsent { call: call.id, why });
+    /// Tells the machine something; the answers that this sets free.
+    pub(crate) fn tell(&mut self, input: Input) -> Vec<(Token, Response)> {
+        self.cse.handle(self.clocks(), input);
         self.run()
     }
 

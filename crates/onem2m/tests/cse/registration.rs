@@ -2,7 +2,7 @@
 
 use crate::bench::{Bench, config};
 use core::time::Duration;
-use gatewright_onem2m::{CseConfig, CseType, Registrar, ResourceType, Status};
+use gatewright_onem2m::{CseConfig, CseType, Input, Registrar, ResourceType, Status};
 
 /// The registrar and the registree tell a refused registration: once for each answer, and again
 /// when another answer was between.
@@ -76,7 +76,7 @@ fn a_registree_tells_that_it_was_refused() {
     assert!(!bench.cse.is_registrar_silent());
     // What was not sent tells nothing of it.
     let call = bench.calls().pop().unwrap();
-    bench.unsent(&call);
+    bench.tell(Input::Unsent { call: call.id, why: "too many wait to be sent".to_owned() });
     assert!(!bench.cse.is_registrar_silent());
     bench.pass(Duration::from_mins(10));
     // Who cannot be reached has not answered.

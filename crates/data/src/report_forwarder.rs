@@ -432,7 +432,12 @@ impl Forwarder {
         let (place, serial) = entity.plan;
         let from = datagram.from();
         let sender = Sender { address: from.ip(), port: from.port() };
-        let held = drivers.as_ref().and_then(|drivers| drivers.all.hold(&sender, serial));
+        let drivers = drivers.as_ref().map(|drivers| &drivers.all);
+        let held = drivers.and_then(|drivers| drivers.hold(&sender, serial));
+        if held.is_none() && drivers.is_some_and(|drivers| drivers.has(&sender, serial)) {
+            // What drivers have sent on is not known, and a number of it must not come twice.
+            return false;
+        }
         let Some(known) = table.known(entity, tally) else { return false };
         if let Some(held) = &held {
             known.go_on_behind(&held.get());

@@ -595,7 +595,8 @@ fn check_time(driver: &Driver, sensors: &[Sensor], frame: &[u8], sent: &[u8]) {
 /// A report of a sensor as its plan has it.
 fn plain_report(sensor: &mut Sensor, to: SocketAddr) -> Vec<u8> {
     sensor.number = sensor.number.wrapping_add(1);
-    let payload = apdu(sensor.handle, sensor.number, &[0, 60]);
+    let octets = [&[0, 60][..], &vec![0; sensor.behind]].concat();
+    let payload = apdu(sensor.handle, sensor.number, &octets);
     let Sender { address, port } = sensor.sender;
     datagram(SocketAddr::new(address, port), to, &payload, 0, 0)
 }
@@ -606,7 +607,7 @@ fn going_up() -> Result<(), Failed> {
     let families = [false, false];
     let mut sensors = sensors(families);
     let mut driver = Driver::new(families)?;
-    let _worker = Worker::new(families, &mut sensors, Some(driver.drivers.clone()))?;
+    let mut worker = Worker::new(families, &mut sensors, Some(driver.drivers.clone()))?;
     driver.associate(&sensors);
     let setup = setup(families);
     let mut expect = |driver: &Driver, verdict: u32, reason: DriverReason| -> Result<(), Failed> {
@@ -648,6 +649,14 @@ fn going_up() -> Result<(), Failed> {
     expect(&driver, XDP_REDIRECT, DriverReason::Sent)?;
     drivers.end_plan(0);
     expect(&driver, XDP_PASS, DriverReason::Stranger)?;
+    // While its record is held, the worker does not know how to number a report of it either.
+    let Sensor { sender, serial, .. } = sensors[1];
+    let held = drivers.hold(&sender, serial).unwrap();
+    let report = plain_report(&mut sensors[1], setup.listen);
+    assert!(worker.receive(&report).is_empty());
+    assert_eq!(worker.forwarder.counts().passed_on, 1);
+    drop(held);
+    assert_eq!(worker.receive(&report).len(), 1);
     Ok(())
 }
 

@@ -296,6 +296,11 @@ impl DriverReports {
         (held.0.word(SERIAL) == serial && held.0.is_of(sender)).then_some(held)
     }
 
+    /// Whether drivers send on reports of a device by this plan, whoever holds its record.
+    pub fn has(&self, sender: &Sender, serial: u32) -> bool {
+        self.find(sender).is_some_and(|device| device.word(SERIAL) == serial)
+    }
+
     fn find(&self, sender: &Sender) -> Option<DeviceWords<'_>> {
         self.places(sender).find(|device| device.word(SERIAL) != 0 && device.is_of(sender))
     }

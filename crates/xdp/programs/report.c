@@ -326,6 +326,7 @@ INLINE enum report_reason prepare(struct xdp_md *context, struct scratch *scratc
     fence();
     if (version & 1 || version != reports.version)
         return REPORT_BUSY;
+    scratch->version = version;
     identify(scratch, device);
     scratch->out = COAP_HEADER;
     for (u32 i = 0; i < PLAN_PIECES; i++)
@@ -352,6 +353,10 @@ INLINE int write_request(struct xdp_md *context, struct scratch *scratch,
         return XDP_DROP;
     write_headers(scratch, sum);
     volatile struct scratch *shared = scratch;
+    /* Settings that have just changed may be of two routes. */
+    fence();
+    if (shared->version != reports.version)
+        return XDP_DROP;
     u32 from = (HEADER_ROOM - shared->headers) & (HEADER_ROOM - 1);
     length = (shared->headers + shared->out) & (MESSAGE_ROOM - 1);
     if (length == 0 || store_octets(context, 0, &scratch->header[from], length))

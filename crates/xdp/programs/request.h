@@ -46,7 +46,7 @@ struct scratch {
     u32 identity_at;
     u32 identity_length;
     u32 out;             /* octets of the message that are written */
-    u32 unused;
+    u32 version;         /* of the settings by which it is written */
     u64 number;          /* the report's */
     u64 received;
     struct numbers numbers; /* that are written as a text */

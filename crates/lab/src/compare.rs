@@ -4,7 +4,6 @@ use crate::analysis::{DelayDifference, Verdict, difference, real};
 use crate::report::in_words;
 use crate::result::LabRun;
 use gatewright_config::{Centre, RelayKind};
-use gatewright_sim::Random;
 use serde::Serialize;
 
 /// Two runs, condition by condition.
@@ -68,9 +67,8 @@ pub fn compare(first: &LabRun, second: &LabRun) -> LabComparison {
     // Bonferroni: with many comparisons, each must be surer.
     let judged = pairs.iter().filter(|(one, other)| one.steady && other.steady).count();
     let level = 1.0 - 0.05 / real(judged.max(1));
-    let mut random = Random::new(first.experiment.seed);
     let compared = pairs.iter().filter_map(|(one, other)| {
-        let mut difference = difference(&one.medians, &other.medians, level, LEAST, &mut random)?;
+        let mut difference = difference(&one.medians, &other.medians, level, LEAST)?;
         let steady = [one.steady, other.steady];
         if difference.verdict != Verdict::Unknown && steady.contains(&false) {
             difference.verdict = Verdict::Unsteady;

@@ -1,7 +1,9 @@
 //! The statistics beside SciPy's, on the same values.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
 
-use gatewright_lab::analysis::{DelaySummary, fit_tail, least_squares, share_interval, theil_sen};
+use gatewright_lab::analysis::{
+    DelaySummary, fit_tail, least_squares, share_interval, student_t, theil_sen,
+};
 use gatewright_sim::Random;
 use gatewright_testbed::python_program;
 use libtest_mimic::{Arguments, Trial};
@@ -24,6 +26,7 @@ count, part, lost = len(y), 0.95, 7
 ranks = [int(scipy.stats.binom.ppf(at, count, part)) for at in (0.025, 0.975)]
 share = scipy.stats.binomtest(lost, count).proportion_ci(0.95, method='wilson')
 print(json.dumps({
+    't': [scipy.stats.t.ppf(0.5 + level / 2, freedom) for level, freedom in asked['t']],
     'p95': [sorted(y)[ranks[0] - 1], sorted(y)[ranks[1]]],
     'share': [share.low, share.high],
     'quantiles': list(numpy.quantile(y, [0.05, 0.25, 0.5, 0.75, 0.95, 0.99])),
@@ -76,12 +79,16 @@ fn compare(python: &Path) {
         .collect();
     let (x, y): (Vec<f64>, Vec<f64>) = points.iter().copied().unzip();
     let tail = fit_tail(&y).unwrap();
-    let asked = json!({ "x": x, "y": y, "tail": tail });
+    let levels = [(0.5, 1), (0.95, 2), (0.95, 3), (0.999_24, 4), (0.999_24, 7), (0.999_99, 8)];
+    let asked = json!({ "x": x, "y": y, "tail": tail, "t": levels });
     let peer = ask(python, &asked);
     let near = |ours: f64, theirs: &Value, what: &str| {
         let theirs = theirs.as_f64().unwrap();
         assert!((ours - theirs).abs() <= 1e-6 * theirs.abs(), "{what}: {ours}, SciPy {theirs}");
     };
+    for (at, (level, freedom)) in levels.into_iter().enumerate() {
+        near(student_t(level, freedom), &peer["t"][at], "t");
+    }
     let summary = DelaySummary::of(&y).unwrap();
     let DelaySummary { p5, p25, p50, p75, p95, p99, .. } = summary;
     for (at, ours) in [p5, p25, p50, p75, p95, p99].into_iter().enumerate() {

@@ -1,8 +1,8 @@
 //! Two runs compared: what is beyond noise.
 
 use super::quantile::ConfidenceInterval;
+use super::student::student_t;
 use super::{mean, real};
-use gatewright_sim::Random;
 use serde::{Deserialize, Serialize};
 
 /// Whether a difference is beyond noise.
@@ -28,7 +28,7 @@ pub struct DelayDifference {
     pub delays: [f64; 2],
     /// The second of these divided by the first, less 1.
     pub relative: f64,
-    /// Interval of it, above -1; none if a run has too few repetitions.
+    /// Interval of it, not below -1; none if a run has too few repetitions.
     pub interval: Option<ConfidenceInterval>,
     /// What follows.
     pub verdict: Verdict,
@@ -36,53 +36,67 @@ pub struct DelayDifference {
 
 /// Repetitions of each run below which nothing is judged.
 const REPEATS_MIN: usize = 3;
-const RESAMPLES: usize = 2000;
+/// Beyond this no ratio of delays is told apart: e to it is a number still.
+const LOGARITHM_MAX: f64 = 700.0;
 
 /// Compares the repetitions' delays of two runs at `level`, which the caller has corrected for the
 /// number of comparisons. A difference below `least` (0.02) is none, however certain.
 ///
-/// The interval is a bootstrap of the difference of both mean logarithms, widened by √(n/(n−1)), as
-/// few repetitions underestimate their spread. `None` if a run has no repetition, or a delay that is
-/// not above zero.
+/// The interval is Welch's, of the difference of both mean logarithms, with its degrees of freedom
+/// rounded down. A bootstrap of three to five values cannot reach such levels. `None` if a run has no
+/// repetition, or a delay that is not above zero.
 pub fn difference(
     first: &[f64],
     second: &[f64],
     level: f64,
     least: f64,
-    random: &mut Random,
 ) -> Option<DelayDifference> {
     let (first, second) = (logarithms(first)?, logarithms(second)?);
     let (one, other) = (mean(&first)?, mean(&second)?);
     let delays = [one.exp(), other.exp()];
     let ratio = other - one;
     let relative = ratio.exp_m1();
-    let fewest = first.len().min(second.len());
-    if fewest < REPEATS_MIN {
-        return Some(DelayDifference {
-            delays,
-            relative,
-            interval: None,
-            verdict: Verdict::Unknown,
-        });
+    if first.len().min(second.len()) < REPEATS_MIN {
+        let (interval, verdict) = (None, Verdict::Unknown);
+        return Some(DelayDifference { delays, relative, interval, verdict });
     }
-    let mut resampled = |values: &[f64]| {
-        let bound = u64::try_from(values.len()).unwrap_or(1);
-        let draw = |_| values.get(usize::try_from(random.below(bound)).ok()?).copied();
-        mean(&(0..values.len()).filter_map(draw).collect::<Vec<_>>())
-    };
-    let wider = (real(fewest) / real(fewest - 1)).sqrt();
-    let estimate = |_| {
-        let estimate = resampled(&second)? - resampled(&first)?;
-        Some((ratio + (estimate - ratio) * wider).exp_m1())
-    };
-    let estimates: Vec<f64> = (0..RESAMPLES).filter_map(estimate).collect();
-    let interval = ConfidenceInterval::of(&estimates, level)?;
+    let half = half_width(&first, &second, level);
+    let end = |at: f64| at.clamp(-LOGARITHM_MAX, LOGARITHM_MAX).exp_m1();
+    let interval = ConfidenceInterval { low: end(ratio - half), high: end(ratio + half) };
     let verdict = match interval {
         _ if relative.abs() < least || interval.contains(0.0) => Verdict::Noise,
         _ if relative < 0.0 => Verdict::Faster,
         _ => Verdict::Slower,
     };
     Some(DelayDifference { delays, relative, interval: Some(interval), verdict })
+}
+
+/// Half of Welch's interval of the difference of two means.
+fn half_width(first: &[f64], second: &[f64], level: f64) -> f64 {
+    let [one, other] = [first, second].map(|values| variance(values) / real(values.len()));
+    let both = one + other;
+    if both <= 0.0 {
+        return 0.0;
+    }
+    let part = |of: f64, values: &[f64]| of * of / real(values.len() - 1);
+    let freedom = both * both / (part(one, first) + part(other, second));
+    both.sqrt() * student_t(level, whole(freedom))
+}
+
+/// Degrees of freedom rounded down, at least 1.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "positive, and at most the number of repetitions"
+)]
+fn whole(freedom: f64) -> usize {
+    (freedom.max(1.0) + 1e-9) as usize
+}
+
+fn variance(values: &[f64]) -> f64 {
+    let mean = mean(values).unwrap_or_default();
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    squares / real(values.len().saturating_sub(1).max(1))
 }
 
 /// Natural logarithms; `None` unless all values are finite and above zero.

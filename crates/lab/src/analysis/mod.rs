@@ -9,6 +9,7 @@ mod linear;
 mod periodicity;
 mod quantile;
 mod sample;
+mod student;
 mod tail;
 
 pub use difference::{DelayDifference, Verdict, difference};
@@ -23,6 +24,7 @@ pub use sample::{
     DelayJitter, DelaySummary, EmpiricalCdf, coefficient_of_variation, jitter, mean,
     median_interval, ratio_interval,
 };
+pub use student::student_t;
 pub use tail::{TailFit, fit_tail};
 
 /// The number as a real one: counts and nanoseconds here are far below 2⁵³.

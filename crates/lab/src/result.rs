@@ -67,6 +67,10 @@ pub struct ObserverCost {
     pub without_us: f64,
     /// Pairs of repetitions, on and off in turn.
     pub pairs: usize,
+    /// By how much the medians of a pair differ on average, with the interval of 95 %; none in results of
+    /// earlier versions.
+    #[serde(default)]
+    pub difference_us: Option<(f64, ConfidenceInterval)>,
 }
 
 /// A relay under one condition.
@@ -145,8 +149,8 @@ pub struct ConditionResult {
     /// receive call, its send call, the node's egress, and the receiver's socket. At most 64.
     #[serde(default)]
     pub stamps: Vec<[Option<f64>; 7]>,
-    /// Second, node delay and whether it is a spike, of the probes in order; thinned to at most 600,
-    /// of which no spike is left out. Only at the centre.
+    /// Second, node delay and whether it is a spike, of the probes in order; at most 500 spikes and as
+    /// many others. Only at the centre.
     pub series: Vec<(f64, f64, bool)>,
 }
 

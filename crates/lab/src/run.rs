@@ -1,6 +1,6 @@
 //! Runs an experiment.
 
-use crate::analysis::{coefficient_of_variation, mean, quantile, sorted};
+use crate::analysis::{coefficient_of_variation, mean, mean_interval, quantile, sorted};
 use crate::bed::{Bed, NodeStamps};
 use crate::clock;
 use crate::covariates::CovariatesBefore;
@@ -112,8 +112,8 @@ pub fn run_with(
     let (relays, namespaces) = (plan.relays.clone(), plan.namespaces);
     let mut lab = Lab::build(experiment, plan)?;
     lab.rounds(&relays, listener);
+    let observer = if namespaces { lab.observer(&relays, listener) } else { None };
     let is_stopped = listener.is_stop_requested();
-    let observer = if namespaces && !is_stopped { lab.observer(&relays) } else { None };
     let covariates = Some(lab.facts.before.end());
     lab.check_line();
     lab.name_quota();
@@ -544,8 +544,13 @@ impl<'experiment> Lab<'experiment> {
         }
     }
 
-    /// The cost of observing: the programs alone, and delays with and without them, in turn.
-    fn observer(&mut self, relays: &[RelayKind]) -> Option<ObserverCost> {
+    /// The cost of observing: the programs alone, and delays with and without them, in turn. None if it
+    /// cannot be measured here, or the run is to end.
+    fn observer(
+        &mut self,
+        relays: &[RelayKind],
+        listener: &dyn RunListener,
+    ) -> Option<ObserverCost> {
         let measurable = |kind: &RelayKind| {
             matches!(kind, RelayKind::TranslateUdp | RelayKind::EncryptPortable | RelayKind::Kernel)
         };
@@ -560,6 +565,9 @@ impl<'experiment> Lab<'experiment> {
         for pair in 0..OBSERVER_PAIRS {
             // On and off, then off and on, so that drift falls on both alike.
             for turn in [pair % 2, 1 - pair % 2] {
+                if listener.is_stop_requested() {
+                    return None;
+                }
                 let is_on = turn == 0;
                 setting.stamps = if is_on { self.bed.stamp(kind).ok()? } else { None };
                 let median = self.probe(&setting, condition, count).ok()?.median_end_to_end()?;
@@ -568,9 +576,13 @@ impl<'experiment> Lab<'experiment> {
                 }
             }
         }
+        let [with, without] = &medians;
+        let differences: Vec<f64> =
+            with.iter().zip(without).map(|(with, without)| with - without).collect();
+        let difference_us = mean_interval(&differences, 0.95);
         let [with_us, without_us] = medians.map(|it| quantile(&sorted(&it), 0.5));
-        let (with_us, without_us) = (with_us?, without_us?);
-        Some(ObserverCost { program_ns, with_us, without_us, pairs: OBSERVER_PAIRS })
+        let (with_us, without_us, pairs) = (with_us?, without_us?, OBSERVER_PAIRS);
+        Some(ObserverCost { program_ns, with_us, without_us, pairs, difference_us })
     }
 
     /// Says of a quota what it is, and whether it has made a difference.

@@ -40,8 +40,10 @@ pub(crate) const RESAMPLES_UNFINISHED: usize = 40;
 const P99_PROBES_MIN: usize = 1000;
 /// Probes of a condition whose stamps are shown, at the most.
 const STAMPS_MAX: usize = 64;
-/// Points of a time series at the most, beside its spikes.
+/// Points of a time series at the most, and of its spikes.
 const SERIES_MAX: usize = 500;
+/// Probes between two spikes from which on they are two events: fewer are one, as of a queue that fills.
+const APART: usize = HALF_WINDOW;
 
 /// Microseconds from one time to another, if both are known.
 fn between(from: Option<u64>, to: Option<u64>) -> Option<f64> {
@@ -103,13 +105,16 @@ pub(crate) fn condition_result(
     let medians: Vec<f64> = repetitions.iter().filter_map(Repetition::median).collect();
     let cv_pct = coefficient_of_variation(&medians).map(|cv| cv * 100.0);
     let mut random = Random::new(experiment.seed);
-    let spikes = hampel_spikes(&nodes, HALF_WINDOW, HAMPEL_SIGMA);
-    let base = without(&nodes, &spikes);
-    let base_summary = DelaySummary::of(&base);
     let received = probes().filter(|probe| probe.arrived.is_some()).count();
-    let series = series(repetitions);
-    let times: Vec<f64> = series.iter().filter(|it| it.2).map(|it| it.0).collect();
-    let span = series.last().map_or(0.0, |it| it.0);
+    let series: Vec<Vec<SeriesPoint>> = repetitions.iter().map(series).collect();
+    let base: Vec<f64> = series.iter().flatten().filter(|it| !it.2).map(|it| it.1).collect();
+    let base_summary = DelaySummary::of(&base);
+    let events: Vec<Vec<f64>> = series.iter().map(|series| events(series)).collect();
+    let span = series.iter().filter_map(|it| it.last()).map(|it| it.0).fold(0.0, f64::max);
+    let delays = |repetition: &Repetition| -> Vec<f64> {
+        let delays = repetition.probes.iter().map(|it| between(it.sent, it.arrived));
+        delays.flatten().collect()
+    };
     let is_centre = condition == experiment.centre;
     ConditionResult {
         relay,
@@ -138,9 +143,9 @@ pub(crate) fn condition_result(
         link: summary(&ProbeTimes::link),
         end_to_end: summary(&|it| between(it.sent, it.arrived)),
         lateness: summary(&|it| between(it.due, it.sent)),
-        jitter: jitter(&all(&|it| between(it.sent, it.arrived))),
-        spikes: spikes.len(),
-        period: periodicity(&times, span),
+        jitter: jitter(&repetitions.iter().map(delays).collect::<Vec<_>>()),
+        spikes: series.iter().flatten().filter(|it| it.2).count(),
+        period: periodicity(&events, span),
         cdf: EmpiricalCdf::of(&nodes),
         tail: fit_tail(&nodes),
         throughput_mbps: mean(
@@ -150,7 +155,7 @@ pub(crate) fn condition_result(
                 .collect::<Vec<_>>(),
         ),
         stamps: stamps(repetitions),
-        series: if is_centre { thinned(series) } else { Vec::new() },
+        series: if is_centre { thinned(&joined(series)) } else { Vec::new() },
     }
 }
 
@@ -170,38 +175,57 @@ fn stamps(repetitions: &[Repetition]) -> Vec<[Option<f64>; 7]> {
     all.iter().step_by(each).map(sample).collect()
 }
 
-/// The values whose indices are not among the ascending `spikes`.
-fn without(values: &[f64], spikes: &[usize]) -> Vec<f64> {
-    let kept = values.iter().enumerate().filter(|(at, _)| spikes.binary_search(at).is_err());
-    kept.map(|(_, &value)| value).collect()
+/// Second since the first probe's sending; node delay; spike.
+type SeriesPoint = (f64, f64, bool);
+
+/// The probes of a repetition that passed the node.
+fn series(repetition: &Repetition) -> Vec<SeriesPoint> {
+    let first = repetition.probes.iter().find_map(|probe| probe.sent);
+    let spikes = hampel_spikes(&repetition.nodes(), HALF_WINDOW, HAMPEL_SIGMA);
+    let passed = repetition.probes.iter().filter_map(|probe| Some((probe.sent, probe.node()?)));
+    let point = |(at, (sent, node))| {
+        let second = between(first, sent).unwrap_or(0.0) / 1e6;
+        (second, node, spikes.binary_search(&at).is_ok())
+    };
+    passed.enumerate().map(point).collect()
 }
 
-/// Second since the first probe's sending, without the pauses between repetitions; node delay; spike.
-fn series(repetitions: &[Repetition]) -> Vec<(f64, f64, bool)> {
-    let mut all = Vec::new();
+/// When something made spikes: the times of those before which there was none for a while.
+fn events(series: &[SeriesPoint]) -> Vec<f64> {
+    let mut last = None;
+    let spikes = series.iter().enumerate().filter(|(_, it)| it.2);
+    let first_of_several = spikes.filter(|(at, _)| {
+        let before = last.replace(*at);
+        before.is_none_or(|before| at - before >= APART)
+    });
+    first_of_several.map(|(_, it)| it.0).collect()
+}
+
+/// The repetitions' series one behind the other, without the pauses between.
+fn joined(repetitions: Vec<Vec<SeriesPoint>>) -> Vec<SeriesPoint> {
     let mut offset = 0.0;
-    for repetition in repetitions {
-        let first = repetition.probes.iter().find_map(|probe| probe.sent);
-        let spikes = hampel_spikes(&repetition.nodes(), HALF_WINDOW, HAMPEL_SIGMA);
-        let seen = repetition.probes.iter().filter(|probe| probe.node().is_some());
-        let mut last = 0.0;
-        for (at, probe) in seen.enumerate() {
-            let second = between(first, probe.sent).unwrap_or(0.0) / 1e6;
-            last = second;
-            let is_spike = spikes.binary_search(&at).is_ok();
-            all.push((offset + second, probe.node().unwrap_or(0.0), is_spike));
-        }
-        offset += last;
-    }
-    all
+    let behind = |series: Vec<SeriesPoint>| {
+        let from = offset;
+        offset += series.last().map_or(0.0, |it| it.0);
+        series.into_iter().map(move |(second, node, spike)| (from + second, node, spike))
+    };
+    repetitions.into_iter().flat_map(behind).collect()
 }
 
-fn thinned(series: Vec<(f64, f64, bool)>) -> Vec<(f64, f64, bool)> {
-    let each = series.len().div_ceil(SERIES_MAX).max(1);
-    let kept = series.into_iter().enumerate().filter(|(at, it)| it.2 || at % each == 0);
+/// At most [`SERIES_MAX`] of the spikes and as many of the others, evenly over all.
+fn thinned(series: &[SeriesPoint]) -> Vec<SeriesPoint> {
     // Three digits behind the point: nanoseconds of a delay, milliseconds of the time.
     let round = |value: f64| (value * 1000.0).round() / 1000.0;
-    kept.take(SERIES_MAX + 100).map(|(_, (x, y, spike))| (round(x), round(y), spike)).collect()
+    let count = |spike: bool| series.iter().filter(|it| it.2 == spike).count();
+    let [others, spikes] = [false, true].map(|spike| count(spike).div_ceil(SERIES_MAX).max(1));
+    let mut seen = [0; 2];
+    let kept = series.iter().filter(|it| {
+        let [of_others, of_spikes] = &mut seen;
+        let (seen, each) = if it.2 { (of_spikes, spikes) } else { (of_others, others) };
+        *seen += 1;
+        (*seen - 1) % each == 0
+    });
+    kept.map(|&(x, y, spike)| (round(x), round(y), spike)).collect()
 }
 
 /// The model of a relay from all its conditions.
@@ -301,5 +325,20 @@ mod tests {
         assert_eq!(sample[0][..2], [Some(0.0), Some(2.5)]);
         assert_eq!(sample[1], [Some(0.004), Some(2.5), None, None, None, Some(9.0), Some(10.0)]);
         assert_eq!(Repetition::default().throughput_mbps(1000), None);
+    }
+
+    /// Of a burst of spikes the first is an event; a series shows spikes first, and has a bound.
+    #[test]
+    fn spikes_that_follow_each_other_are_one_event() {
+        let of = |spikes: &dyn Fn(u32) -> bool, count: u32| -> Vec<SeriesPoint> {
+            (0..count).map(|at| (f64::from(at), 1.0, spikes(at))).collect()
+        };
+        let bursts = of(&|at| at % 100 < 7, 300);
+        assert_eq!(events(&bursts), [0.0, 100.0, 200.0]);
+        let shown = thinned(&joined(vec![bursts.clone(), bursts.clone()]));
+        assert_eq!(shown.iter().filter(|it| it.2).count(), 42);
+        assert!(shown.last().unwrap().0 >= 597.0, "to the end");
+        let shown = thinned(&of(&|_| true, 1_800));
+        assert_eq!(shown.len(), 450, "every fourth");
     }
 }

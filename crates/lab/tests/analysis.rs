@@ -44,9 +44,10 @@ fn quantiles_are_those_of_the_hand_calculation() {
 
 #[test]
 fn jitter_is_the_difference_of_neighbours() {
-    let jitter = jitter(&[5.0, 7.0, 6.0, 6.0]).unwrap();
+    // From one repetition to the next there is none.
+    let jitter = jitter(&[vec![5.0, 7.0, 6.0], vec![99.0, 99.0]]).unwrap();
     assert_eq!((jitter.count, jitter.mean, jitter.min, jitter.max), (3, 1.0, 0.0, 2.0));
-    assert_eq!(gatewright_lab::analysis::jitter(&[1.0]), None);
+    assert_eq!(gatewright_lab::analysis::jitter(&[[1.0], [2.0]]), None);
 }
 
 #[test]
@@ -60,17 +61,35 @@ fn a_distribution_is_bounded_and_ends_at_one() {
     assert_eq!(EmpiricalCdf::of(&[]), None);
 }
 
+/// Breaks each two seconds, in repetitions that begin anywhere between two.
 #[test]
 fn the_period_of_a_coffee_break_is_found() {
     let mut random = Random::new(3);
-    let times: Vec<f64> =
-        (0..30).map(|at| f64::from(at) * 2.0 + 0.1 * uniform(&mut random)).collect();
-    let found = periodicity(&times, 60.0).unwrap();
-    assert!(is_near(found.period, 2.0, 0.02), "{found:?}");
-    let chance: Vec<f64> =
-        sorted(&(0..30).map(|_| 60.0 * uniform(&mut random)).collect::<Vec<_>>());
-    assert_eq!(periodicity(&chance, 60.0), None);
-    assert_eq!(periodicity(&[1.0, 2.0], 60.0), None, "two events have no period");
+    let mut repetition = |breaks: u32| -> Vec<f64> {
+        let phase = 2.0 * uniform(&mut random);
+        (0..breaks).map(|at| phase + f64::from(at) * 2.0 + 0.1 * uniform(&mut random)).collect()
+    };
+    for repetitions in [vec![repetition(30)], (0..3).map(|_| repetition(10)).collect()] {
+        let span = 2.0 * f64::from(u32::try_from(repetitions[0].len()).unwrap());
+        let found = periodicity(&repetitions, span).unwrap();
+        assert!(is_near(found.period, 2.0, 0.05), "{found:?}");
+    }
+    assert_eq!(periodicity(&[[1.0, 2.0]], 60.0), None, "two events have no period");
+}
+
+/// Of series without a period at most one in a hundred is given one.
+#[test]
+fn chance_is_seldom_a_period() {
+    let mut random = Random::new(4);
+    for (repetitions, events) in [(1, 30), (3, 10), (5, 3), (3, 40)] {
+        let mut series = || -> Vec<Vec<f64>> {
+            (0..repetitions)
+                .map(|_| (0..events).map(|_| 20.0 * uniform(&mut random)).collect())
+                .collect()
+        };
+        let found = (0..500).filter(|_| periodicity(&series(), 20.0).is_some()).count();
+        assert!(found <= 12, "{repetitions} repetitions of {events} events: {found} of 500");
+    }
 }
 
 proptest! {

@@ -212,7 +212,7 @@ impl AgentCondition {
             cv_pct,
             medians,
             round_trip: DelaySummary::of(&trips),
-            jitter: jitter(&trips),
+            jitter: jitter(&[&trips]),
             there: DelaySummary::of(&there),
             back: DelaySummary::of(&back),
             one_way_error_us: error,

@@ -1,6 +1,7 @@
 //! Two runs compared: what is beyond noise.
 
 use super::quantile::ConfidenceInterval;
+use super::sample::deviation;
 use super::student::student_t;
 use super::{mean, real};
 use serde::{Deserialize, Serialize};
@@ -73,7 +74,11 @@ pub fn difference(
 
 /// Half of Welch's interval of the difference of two means.
 fn half_width(first: &[f64], second: &[f64], level: f64) -> f64 {
-    let [one, other] = [first, second].map(|values| variance(values) / real(values.len()));
+    let square = |values: &[f64]| {
+        let deviation = deviation(values).unwrap_or_default();
+        deviation * deviation / real(values.len())
+    };
+    let (one, other) = (square(first), square(second));
     let both = one + other;
     if both <= 0.0 {
         return 0.0;
@@ -91,12 +96,6 @@ fn half_width(first: &[f64], second: &[f64], level: f64) -> f64 {
 )]
 fn whole(freedom: f64) -> usize {
     (freedom.max(1.0) + 1e-9) as usize
-}
-
-fn variance(values: &[f64]) -> f64 {
-    let mean = mean(values).unwrap_or_default();
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    squares / real(values.len().saturating_sub(1).max(1))
 }
 
 /// Natural logarithms; `None` unless all values are finite and above zero.

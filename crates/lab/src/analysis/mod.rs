@@ -21,7 +21,7 @@ pub use linear::{FitIntervals, bootstrap_fit, theil_sen};
 pub use periodicity::{Periodicity, periodicity};
 pub use quantile::{ConfidenceInterval, quantile, quantile_interval, share_interval, sorted};
 pub use sample::{
-    DelayJitter, DelaySummary, EmpiricalCdf, coefficient_of_variation, jitter, mean,
+    DelayJitter, DelaySummary, EmpiricalCdf, coefficient_of_variation, jitter, mean, mean_interval,
     median_interval, ratio_interval,
 };
 pub use student::student_t;

@@ -1,6 +1,7 @@
 //! Summaries of one sample of delays.
 
 use super::quantile::{ConfidenceInterval, quantile, quantile_interval, sorted};
+use super::student::student_t;
 use super::{index_at, real};
 use gatewright_sim::Random;
 use serde::{Deserialize, Serialize};
@@ -84,13 +85,11 @@ pub struct DelayJitter {
     pub max: f64,
 }
 
-/// The jitter of delays in the order of sending; `None` below two.
-pub fn jitter(delays: &[f64]) -> Option<DelayJitter> {
-    let steps = delays.windows(2).filter_map(|pair| match pair {
-        [before, after] => Some((after - before).abs()),
-        _ => None,
-    });
-    let steps: Vec<f64> = steps.collect();
+/// The jitter of repetitions' delays in the order of sending; `None` if none has two. From one repetition
+/// to the next there is no step.
+pub fn jitter<D: AsRef<[f64]>>(repetitions: &[D]) -> Option<DelayJitter> {
+    let pairs = repetitions.iter().flat_map(|delays| delays.as_ref().array_windows());
+    let steps: Vec<f64> = pairs.map(|[before, after]| (after - before).abs()).collect();
     let summary = DelaySummary::of(&steps)?;
     let DelaySummary { count, mean, min, max, .. } = summary;
     Some(DelayJitter { count, mean, min, max })
@@ -140,7 +139,7 @@ pub fn mean(values: &[f64]) -> Option<f64> {
 }
 
 /// The standard deviation (n − 1); `None` below two values.
-fn deviation(values: &[f64]) -> Option<f64> {
+pub(super) fn deviation(values: &[f64]) -> Option<f64> {
     let mean = mean(values)?;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
     (values.len() > 1).then(|| (squares / real(values.len() - 1)).sqrt())
@@ -150,6 +149,13 @@ fn deviation(values: &[f64]) -> Option<f64> {
 pub fn coefficient_of_variation(values: &[f64]) -> Option<f64> {
     let mean = mean(values).filter(|mean| *mean != 0.0)?;
     Some(deviation(values)? / mean.abs())
+}
+
+/// The mean of few values and its interval at `level`, by Student's t; `None` below two.
+pub fn mean_interval(values: &[f64], level: f64) -> Option<(f64, ConfidenceInterval)> {
+    let (mean, deviation) = (mean(values)?, deviation(values)?);
+    let half = deviation / real(values.len()).sqrt() * student_t(level, values.len() - 1);
+    Some((mean, ConfidenceInterval { low: mean - half, high: mean + half }))
 }
 
 /// The bootstrap interval of the median at `level` (0.95), from `resamples` resamples.

@@ -201,9 +201,12 @@ fn time_series(run: &LabRun) -> Vec<Figure> {
             |it| format!("They return every {:.2} s (coffee break).", it.period),
         );
         let caption = format!(
-            "{} probes at the centre; {} of them are spikes. {period} At most 600 points are shown, \
-             with every spike among them.",
-            centre.node?.count, centre.spikes
+            "{} probes at the centre; {} of them are spikes. {period} {} points are shown, {} of the \
+             spikes among them.",
+            centre.node?.count,
+            centre.spikes,
+            centre.series.len(),
+            centre.series.iter().filter(|it| it.2).count()
         );
         Figure::of(&format!("Fig. 4, {}", letter(at)), &caption, &chart)
     };

@@ -347,25 +347,33 @@ fn method(page: &mut String, run: &LabRun) {
          sender's.</p>",
         run.processors.0, run.processors.1
     );
-    if let Some(observer) = run.observer {
-        let difference = observer.with_us - observer.without_us;
-        let _ = write!(
-            page,
-            "<p>Observing costs {} ns for each of the two programs and probe (mean of 100,000 runs). \
-             The median end-to-end delay of translation is {} µs with and {} µs without them: {} µs, \
-             over {} pairs of repetitions.</p>",
-            digits(observer.program_ns),
-            digits(observer.with_us),
-            digits(observer.without_us),
-            digits(difference),
-            observer.pairs
-        );
-    }
+    let _ = write!(page, "<p>{}</p>", observing(run));
     page.push_str(
-        "<p>Spikes are upper outliers of a Hampel filter (3 σ, 50 neighbours on each side). Quantiles \
+        "<p>Spikes are upper outliers of a Hampel filter (3 σ, 50 neighbours on each side); those less than 50 \
+         probes apart are one event for their period, which is sought within repetitions. Quantiles \
          are interpolated linearly. Jitter is the difference between the delays of successive probes \
          (RFC 3393).</p>",
     );
+}
+
+/// What observing costs.
+fn observing(run: &LabRun) -> String {
+    let Some(observer) = run.observer else {
+        return "What observing costs was not measured in this run.".to_owned();
+    };
+    let difference = observer.difference_us.map_or_else(String::new, |(mean, interval)| {
+        let [mean, low, high] = [mean, interval.low, interval.high].map(digits);
+        format!("; those of a pair differ by {mean} µs on average ({low} to {high} with 95 %)")
+    });
+    format!(
+        "Observing costs {} ns for each of the two programs and probe (mean of 100,000 runs). The median \
+         end-to-end delay of translation is {} µs with and {} µs without them{difference}, over {} pairs \
+         of repetitions.",
+        digits(observer.program_ns),
+        digits(observer.with_us),
+        digits(observer.without_us),
+        observer.pairs
+    )
 }
 
 fn machine(page: &mut String, run: &LabRun) {

@@ -118,7 +118,7 @@ pub fn stamp_report(
         lost_there: lost.map(|reached| sent.saturating_sub(reached)),
         lost_back: lost.map(|reached| reached.saturating_sub(count)),
         round_trip: DelaySummary::of(&trips),
-        jitter: jitter(&trips),
+        jitter: jitter(&[&trips]),
         inside: DelaySummary::of(&micros(&StampExchange::inside)),
         offset_us: shortest.map(|it| it.offset() * 1e6),
         offset_error_us: shortest.map(|it| it.round_trip() * 0.5e6),

@@ -133,6 +133,18 @@ fn a_small_experiment_is_run_compared_and_promised() {
     assert!(lines[0].ends_with(": noise"), "{}", compared.out);
     assert!(lines[1].ends_with(": unsteady in A and B, not judged"), "{}", compared.out);
 
+    // Another experiment: its delays differ by that, too. One without its conditions is no match.
+    changed["experiment"]["node"]["slowdown"] = 3.into();
+    fs::write(&changed_json, changed.to_string()).unwrap();
+    let compared = gatewright(&["lab", "compare", &json, &changed_json]);
+    let said = "the experiments differ: node.slowdown is 1 in A, 3 in B";
+    assert!(compared.out.contains(said), "{}", compared.out);
+    changed["conditions"] = serde_json::json!([]);
+    fs::write(&changed_json, changed.to_string()).unwrap();
+    let compared = gatewright(&["lab", "compare", &json, &changed_json]);
+    assert_eq!(compared.code, 78, "{}", compared.out);
+    assert!(compared.err.contains("no condition in common"), "{}", compared.err);
+
     let promise = gatewright(&[&["lab", "promise", &json, "--json"], &FLOW[..]].concat());
     let promises = promise.json();
     let promises = promises.as_array().unwrap();

@@ -5,18 +5,31 @@ use crate::report::in_words;
 use crate::result::LabRun;
 use gatewright_config::{Centre, RelayKind};
 use serde::Serialize;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Two runs, condition by condition.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LabComparison {
     /// The machines.
     pub machines: [String; 2],
+    /// In what the experiments differ, beside their conditions: delays differ by that, too.
+    pub settings: Vec<DifferentSetting>,
     /// Conditions that both have.
     pub conditions: Vec<ComparedCondition>,
     /// Conditions that only one of them has, or that have no node delay.
     pub unmatched: usize,
     /// Level of each interval, so that those of all judged conditions together hold with 95 %.
     pub level: f64,
+}
+
+/// A setting of the experiment that is not the same in both runs.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct DifferentSetting {
+    /// Its key in the experiment's file; `namespaces` and `optimised` are the runs' own.
+    pub key: String,
+    /// Its values, as JSON.
+    pub values: [String; 2],
 }
 
 /// A condition of two runs.
@@ -89,10 +102,60 @@ pub fn compare(first: &LabRun, second: &LabRun) -> LabComparison {
     let all = first.conditions.len() + second.conditions.len();
     LabComparison {
         machines: [first.machine.clone(), second.machine.clone()],
+        settings: different_settings(first, second),
         unmatched: all - 2 * conditions.len(),
         conditions,
         level,
     }
+}
+
+/// Keys that say which conditions there are and how often each is measured.
+const OF_CONDITIONS: [&str; 10] = [
+    "title",
+    "relays",
+    "centre",
+    "vary",
+    "factorial",
+    "seconds",
+    "repeats",
+    "repeats_max",
+    "steady_pct",
+    "seed",
+];
+
+fn different_settings(first: &LabRun, second: &LabRun) -> Vec<DifferentSetting> {
+    let [one, other] = [first, second].map(settings);
+    let keys: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
+    let value = |of: &BTreeMap<String, Value>, key: &String| {
+        of.get(key).map_or_else(|| "none".to_owned(), Value::to_string)
+    };
+    let both = |key: &String| [value(&one, key), value(&other, key)];
+    let all = keys.into_iter().map(|key| DifferentSetting { key: key.clone(), values: both(key) });
+    all.filter(|setting| setting.values[0] != setting.values[1]).collect()
+}
+
+/// What a run was made with, by key.
+fn settings(run: &LabRun) -> BTreeMap<String, Value> {
+    let mut all = BTreeMap::new();
+    let experiment = serde_json::to_value(&run.experiment).unwrap_or_default();
+    for (key, value) in experiment.as_object().into_iter().flatten() {
+        if OF_CONDITIONS.contains(&key.as_str()) {
+            continue;
+        }
+        match value {
+            Value::Object(table) => {
+                let inner = table.iter().map(|(name, value)| (format!("{key}.{name}"), value));
+                all.extend(inner.map(|(key, value)| (key, value.clone())));
+            }
+            Value::Null => {}
+            value => {
+                all.insert(key.clone(), value.clone());
+            }
+        }
+    }
+    all.insert("namespaces".to_owned(), run.namespaces.into());
+    all.insert("optimised".to_owned(), run.optimised.into());
+    all
 }
 
 impl LabComparison {

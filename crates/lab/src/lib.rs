@@ -37,7 +37,7 @@ mod run;
 pub mod stamp;
 mod summarise;
 
-pub use compare::{ComparedCondition, LabComparison, compare};
+pub use compare::{ComparedCondition, DifferentSetting, LabComparison, compare};
 pub use covariates::{Covariates, RadioCovariates};
 pub use gatewright_delay::FlowKind;
 pub use line::DelayLine;

@@ -67,8 +67,10 @@ pub(crate) enum Payload {
 
 /// Processors whose counts are apart, a power of two; the counts of each lie in a cache line of their own.
 const SINK_PROCESSORS: i32 = 8;
+/// Octets of a line, as the exponent of two, and the numbers in it.
 const SINK_LINE: i32 = 6;
-const SINK_COUNTS: usize = (SINK_PROCESSORS as usize) << (SINK_LINE - 3);
+const LINE_NUMBERS: usize = (1 << SINK_LINE) / size_of::<u64>();
+const SINK_COUNTS: usize = SINK_PROCESSORS as usize * LINE_NUMBERS;
 /// Where the program keeps its processor's offset, on its stack.
 const SINK_OFFSET: i16 = -8;
 
@@ -85,8 +87,8 @@ impl Sink {
 
     /// Frames, datagrams that were in them, and octets of payload.
     pub(super) fn counts(&self) -> [u64; 3] {
-        let (lines, _) = self.counts.numbers().as_chunks::<{ 1 << (SINK_LINE - 3) }>();
-        let add = |mut sum: [u64; 3], line: &[AtomicU64; 8]| {
+        let (lines, _) = self.counts.numbers().as_chunks::<LINE_NUMBERS>();
+        let add = |mut sum: [u64; 3], line: &[AtomicU64; LINE_NUMBERS]| {
             let each = sum.iter_mut().zip(line);
             each.for_each(|(sum, number)| *sum += number.load(Ordering::Relaxed));
             sum

@@ -4,7 +4,7 @@
 
 use super::network::now;
 use super::own_stack::{check_links, links};
-use super::plane::{Datagrams, SinglePlane, To};
+use super::plane::{Datagrams, SinglePlane};
 use super::{DEVICES, text};
 use crate::gateway::live::source_port;
 use crate::gateway::ours::LOOK;
@@ -152,12 +152,8 @@ impl ControlPlane {
             _ => {}
         }
         for (to, octets) in out.iter() {
-            let to = match to {
-                To::Device(device) => device,
-                To::Above => REMOTE,
-            };
             // As with the single plane, what finds no room is lost.
-            let _lost = socket.send_to(octets, to.into());
+            let _lost = socket.send_to(octets, to.address(REMOTE).into());
         }
         out.clear();
         Ok(())

@@ -1,7 +1,7 @@
 //! How the single plane gets and sends its datagrams: its I/O is an argument, so that the same loop
 //! runs on other ways too.
 
-use super::plane::{Datagrams, SinglePlane, To};
+use super::plane::{Datagrams, SinglePlane};
 use crate::gateway::relays::is_idle;
 use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrIn, recvmmsg, sendmmsg};
 use std::io::{self, IoSlice, IoSliceMut};
@@ -49,13 +49,6 @@ fn socket(local: SocketAddrV4) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-fn address(to: To, above: SocketAddrV4) -> SocketAddrV4 {
-    match to {
-        To::Device(device) => device,
-        To::Above => above,
-    }
-}
-
 /// `recvfrom` and `sendto`, a call for each datagram.
 #[derive(Debug)]
 pub(super) struct OneByOne {
@@ -81,7 +74,7 @@ impl Network for OneByOne {
         };
         take(from, buffer.get(..length).unwrap_or(&[]), &mut self.out);
         for (to, octets) in self.out.iter() {
-            match self.socket.send_to(octets, address(to, self.above)) {
+            match self.socket.send_to(octets, to.address(self.above)) {
                 Err(error) if !is_idle(&error) => return Err(error),
                 _ => {}
             }
@@ -134,7 +127,7 @@ impl Network for Many {
             .out
             .iter()
             .map(|(to, octets)| {
-                ([IoSlice::new(octets)], Some(SockaddrIn::from(address(to, self.above))))
+                ([IoSlice::new(octets)], Some(SockaddrIn::from(to.address(self.above))))
             })
             .collect();
         let (slices, addresses): (Vec<_>, Vec<_>) = slices.into_iter().unzip();

@@ -1,13 +1,13 @@
 //! The single plane on our own stack: the same loop as an application on the worker of AF_XDP links.
 
 use super::network::now;
-use super::plane::{Datagrams, SinglePlane, To};
+use super::plane::{Datagrams, SinglePlane};
 use super::text;
 use crate::gateway::ours::LOOK;
 use crate::gateway::world::{LOCAL, OWN_IP, REMOTE};
 use gatewright_link::Backend;
 use gatewright_planes::{Planes, Setup};
-use gatewright_stack::{ApplicationSockets, SocketApplication, SocketIndex};
+use gatewright_stack::{ApplicationSockets, Origin, SocketApplication, SocketIndex};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -76,16 +76,12 @@ impl SocketApplication for OnWorker {
 fn send(
     sockets: &mut ApplicationSockets<'_, '_>,
     socket: SocketIndex,
-    origin: gatewright_stack::Origin,
+    origin: Origin,
     out: &mut Datagrams,
 ) {
     for (to, octets) in out.iter() {
-        let to = match to {
-            To::Device(device) => device,
-            To::Above => REMOTE,
-        };
         // What finds no free packet is lost, and missing at the receiver.
-        let _lost = sockets.send(socket, octets, to.into(), origin);
+        let _lost = sockets.send(socket, octets, to.address(REMOTE).into(), origin);
     }
     out.clear();
 }

@@ -37,6 +37,16 @@ pub(super) enum To {
     Above,
 }
 
+impl To {
+    /// Its address, where `above` is the IN-CSE's.
+    pub(super) const fn address(self, above: SocketAddrV4) -> SocketAddrV4 {
+        match self {
+            Self::Device(device) => device,
+            Self::Above => above,
+        }
+    }
+}
+
 /// What is to be sent; its memory is used again.
 #[derive(Debug, Default)]
 pub(super) struct Datagrams {

@@ -457,8 +457,12 @@ impl Driver {
     fn output(&mut self, output: MeshOutput) {
         match self.forwarding.install(&output, &self.ports) {
             Installed::Done => {
-                if let MeshOutput::InstallLabel { label, .. } = output {
-                    self.release(label);
+                match output {
+                    MeshOutput::InstallLabel { label, .. } => self.release(label),
+                    MeshOutput::RemoveLabel { label } => {
+                        self.counters.early_dropped += self.early.give_up(label);
+                    }
+                    _ => {}
                 }
                 return;
             }

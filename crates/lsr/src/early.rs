@@ -45,6 +45,13 @@ impl EarlyFrames {
         u64::try_from(given_up).unwrap_or(u64::MAX)
     }
 
+    /// Gives up the frames of a label that is no more; returns how many there were.
+    pub(crate) fn give_up(&mut self, label: Label) -> u64 {
+        let before = self.0.len();
+        self.0.retain(|frame| frame.label != label);
+        u64::try_from(before.saturating_sub(self.0.len())).unwrap_or(u64::MAX)
+    }
+
     /// Takes the frames of a label in the order in which they came, and returns how many of them had
     /// waited for too long.
     pub(crate) fn take(&mut self, now: Duration, label: Label) -> (Vec<EarlyFrame>, u64) {
@@ -77,6 +84,7 @@ mod tests {
         assert_eq!(given_up, 0);
         assert_eq!(taken.iter().map(|frame| frame.octets[0]).collect::<Vec<_>>(), [1, 3]);
         assert_eq!(early.take(Duration::ZERO, Label(16)), (vec![], 0));
+        assert_eq!((keep(&mut early, 0, 18, 4), early.give_up(Label(18))), (0, 1));
         // Its entry came too late.
         assert_eq!(early.take(WAITS, Label(17)), (vec![], 1));
     }

@@ -334,6 +334,7 @@ pub(crate) fn protocol_counters(of: &MeshCounters) -> Vec<(&'static str, u64)> {
         ("paths_found", of.paths_found),
         ("paths_lost", of.paths_lost),
         ("buffer_full", of.buffer_full),
+        ("waiting_dropped", of.waiting_dropped),
         ("table_full", of.table_full),
         ("neighbours_evicted", of.neighbours_evicted),
         ("neighbours_refused", of.neighbours_refused),

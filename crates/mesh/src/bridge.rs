@@ -472,12 +472,11 @@ impl Bridge {
             self.counters.looped += 1;
             return false;
         }
+        // One that comes back is new.
+        state.rivals.retain(|_, rival| rival.deadline > now);
         if state.rivals.len() >= RIVALS_MAX && !state.rivals.contains_key(&hello.key) {
-            state.rivals.retain(|_, rival| rival.deadline > now);
-            if state.rivals.len() >= RIVALS_MAX {
-                self.counters.full += 1;
-                return false;
-            }
+            self.counters.full += 1;
+            return false;
         }
         let deadline = now + hello.interval.min(INTERVAL_MAX) * HELLOS_MISSED;
         let HeardHello { ready, forwards, .. } = *hello;

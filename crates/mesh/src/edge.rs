@@ -524,6 +524,9 @@ pub struct MeshCounters {
     pub paths_lost: u64,
     /// Packets dropped: too many wait for their paths.
     pub buffer_full: u64,
+    /// Packets dropped: while they waited for a path, their destination was forgotten or found at a
+    /// port.
+    pub waiting_dropped: u64,
     /// Paths refused, or entries evicted: a table is full.
     pub table_full: u64,
     /// Neighbours removed for others: there was no room, and they had never shown that they hear

@@ -289,6 +289,25 @@ fn the_last_port_goes() {
     }
 }
 
+/// A packet that waits for a path to a station is counted when the station speaks at a port of this node.
+#[test]
+fn what_waits_for_a_station_that_is_here_is_counted() {
+    use gatewright_mesh::{BridgePort, MeshInput, MeshNode, NodeId, PathClass};
+    let mut node = MeshNode::new(MeshSettings::new(NodeId(1), 1, Profile::Default));
+    let (port, address) = (BridgePort(0), gatewright_packet::LinkAddress::NONE);
+    let mut now = Duration::ZERO;
+    node.handle(now, MeshInput::PortUp { port, address });
+    for _ in 0..5 {
+        now += 300 * MS;
+        node.handle(now, MeshInput::Tick);
+    }
+    let (station, class) = (NodeId(7), PathClass::default());
+    node.handle(now, MeshInput::Packet { destination: station, class, packet: b"a packet" });
+    assert_eq!(node.counters().waiting_dropped, 0);
+    node.port_frame(now, port, (station, None), b"a frame for all");
+    assert_eq!(node.counters().waiting_dropped, 1);
+}
+
 /// Who has said hello once is another port for as long as its hello holds, and then a station as any other;
 /// what hellos list are addresses of stations.
 #[test]

@@ -750,7 +750,8 @@ impl MeshNode {
         for path in paths.unwrap_or_default() {
             self.remove_path(now, path, Reason::UNUSED, None);
         }
-        self.destinations.remove(&destination);
+        let dropped = self.destinations.remove(&destination).map_or(0, |known| known.waiting.len());
+        self.counters.waiting_dropped += u64::try_from(dropped).unwrap_or(u64::MAX);
     }
 
     /// Tears the most expensive of superfluous paths; one a sweep, so that it is drained.

@@ -73,6 +73,21 @@ fn unprivileged(folder: &Folder, arguments: &[&str]) -> Output {
     command.current_dir(&folder.0).args(arguments).output().unwrap()
 }
 
+/// Delays of another experiment differ by that, too; one without the same conditions is not compared.
+fn another_experiment_is_said(folder: &Folder, json: &str, other: &mut Value) {
+    let other_json = folder.path("other.json");
+    other["experiment"]["node"]["slowdown"] = 3.into();
+    fs::write(&other_json, other.to_string()).unwrap();
+    let compared = gatewright(&["lab", "compare", json, &other_json]);
+    let said = "the experiments differ: node.slowdown is 1 in A, 3 in B";
+    assert!(compared.out.contains(said), "{}", compared.out);
+    other["conditions"] = serde_json::json!([]);
+    fs::write(&other_json, other.to_string()).unwrap();
+    let compared = gatewright(&["lab", "compare", json, &other_json]);
+    assert_eq!(compared.code, 78, "{}", compared.out);
+    assert!(compared.err.contains("no condition in common"), "{}", compared.err);
+}
+
 #[test]
 fn a_small_experiment_is_run_compared_and_promised() {
     let folder = Folder::new();
@@ -133,17 +148,7 @@ fn a_small_experiment_is_run_compared_and_promised() {
     assert!(lines[0].ends_with(": noise"), "{}", compared.out);
     assert!(lines[1].ends_with(": unsteady in A and B, not judged"), "{}", compared.out);
 
-    // Another experiment: its delays differ by that, too. One without its conditions is no match.
-    changed["experiment"]["node"]["slowdown"] = 3.into();
-    fs::write(&changed_json, changed.to_string()).unwrap();
-    let compared = gatewright(&["lab", "compare", &json, &changed_json]);
-    let said = "the experiments differ: node.slowdown is 1 in A, 3 in B";
-    assert!(compared.out.contains(said), "{}", compared.out);
-    changed["conditions"] = serde_json::json!([]);
-    fs::write(&changed_json, changed.to_string()).unwrap();
-    let compared = gatewright(&["lab", "compare", &json, &changed_json]);
-    assert_eq!(compared.code, 78, "{}", compared.out);
-    assert!(compared.err.contains("no condition in common"), "{}", compared.err);
+    another_experiment_is_said(&folder, &json, &mut changed);
 
     let promise = gatewright(&[&["lab", "promise", &json, "--json"], &FLOW[..]].concat());
     let promises = promise.json();

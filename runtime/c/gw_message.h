@@ -438,6 +438,8 @@ void gw_field_end(struct gw_writer *w);
 void gw_put_digits(struct gw_writer *w, int64_t value, unsigned radix, unsigned width,
                    uint32_t max);
 void gw_put_bits(struct gw_writer *w, int64_t value, unsigned shift, unsigned width);
+/* The same in two's complement. */
+void gw_put_signed_bits(struct gw_writer *w, int64_t value, unsigned shift, unsigned width);
 void gw_put_word(struct gw_writer *w, unsigned octets, enum gw_order order);
 void gw_put_varint(struct gw_writer *w, int64_t value, unsigned max);
 void gw_put_extension(struct gw_writer *w, int64_t value, unsigned count,

@@ -137,6 +137,27 @@ static inline enum gw_turn gw_bits_are(struct gw_reader *r, unsigned shift, unsi
     return value == expected ? GW_NEXT : gw_fail(r, GW_UNEXPECTED);
 }
 
+/* The number of a field in two's complement: the bit of its sign counts negative. */
+static inline int64_t gw_reader_signed(uint64_t word, unsigned shift, unsigned width)
+{
+    uint64_t sign = UINT64_C(1) << (width - 1);
+    uint64_t field = word >> shift & UINT64_MAX >> (64 - width);
+    return (int64_t)((field ^ sign) - sign);
+}
+
+static inline enum gw_turn gw_signed_bits(struct gw_reader *r, unsigned shift, unsigned width,
+                                          struct gw_slot *into)
+{
+    return gw_reader_number(r, gw_reader_signed(r->word, shift, width), into);
+}
+
+static inline enum gw_turn gw_signed_bits_are(struct gw_reader *r, unsigned shift, unsigned width,
+                                              int64_t expected)
+{
+    bool is = gw_reader_signed(r->word, shift, width) == expected;
+    return is ? GW_NEXT : gw_fail(r, GW_UNEXPECTED);
+}
+
 static inline enum gw_turn gw_word_end(struct gw_reader *r, unsigned octets)
 {
     gw_reader_advance(r, octets);

@@ -56,6 +56,18 @@ static inline bool gw_whole_bits_are(struct gw_pass *p, unsigned shift, unsigned
     return field <= INT64_MAX && (int64_t)field == expected;
 }
 
+static inline bool gw_whole_signed_bits(struct gw_pass *p, unsigned shift, unsigned width,
+                                        int64_t low, int64_t high, struct gw_slot *into)
+{
+    return gw_whole_set(into, gw_reader_signed(p->word, shift, width), low, high);
+}
+
+static inline bool gw_whole_signed_bits_are(struct gw_pass *p, unsigned shift, unsigned width,
+                                            int64_t expected)
+{
+    return gw_reader_signed(p->word, shift, width) == expected;
+}
+
 static inline bool gw_whole_literal(struct gw_pass *p, struct gw_text wanted)
 {
     if (gw_whole_left(p) < wanted.length || memcmp(p->at, wanted.at, wanted.length))

@@ -153,6 +153,15 @@ void gw_put_bits(struct gw_writer *w, int64_t value, unsigned shift, unsigned wi
         w->word |= (uint64_t)value << shift;
 }
 
+void gw_put_signed_bits(struct gw_writer *w, int64_t value, unsigned shift, unsigned width)
+{
+    int64_t high = (int64_t)(UINT64_MAX >> (65 - width));
+    if (value > high || value < -high - 1)
+        gw_refuse(w, GW_BAD_NUMBER);
+    else
+        w->word |= ((uint64_t)value & UINT64_MAX >> (64 - width)) << shift;
+}
+
 static void put_number(struct gw_writer *w, uint64_t value, unsigned octets, enum gw_order order)
 {
     uint8_t all[8];

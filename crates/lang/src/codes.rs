@@ -49,7 +49,8 @@ codes! {
     EMPTY_RANGE = 212, "empty range",
         "In `low..high` both ends belong to the range, and low is not above high.";
     BAD_WIDTH = 213, "impossible width",
-        "Bit fields have 1 to 63 bits, lengths 8, 16, 24 or 32, numbers in digits 1 to 18 digits.";
+        "Bit fields have 1 to 63 bits (`u1` to `u63`), with a sign 2 to 64 (`i2` to `i64`). Lengths have \
+         8, 16, 24 or 32 and no sign, numbers in digits 1 to 18 digits.";
 
     UNKNOWN_NAME = 220, "unknown name",
         "Every name is declared: a field in its view, a constant in its message module, a value by \
@@ -78,7 +79,8 @@ codes! {
     BAD_FIELD = 233, "field is not allowed here",
         "The layout cannot be read or written as it is: the label says why.";
     NOT_MEASURED = 234, "not a length",
-        "`NAME octets` needs a field before it that is a number.";
+        "`NAME octets` needs a field before it that is a number without a sign. What is extended or \
+         added up has no sign, either.";
     STREAM_NOT_LAST = 235, "stream is not last",
         "A stream is passed on while it arrives, so nothing of its message can come behind it.";
     TABLE_KEY = 236, "bad key",

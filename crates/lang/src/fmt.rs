@@ -181,9 +181,11 @@ impl Layouter<'_> {
         let is_step = self.is_step(tokens);
         let mut inner = 0_usize;
         let mut before: Option<Token> = None;
+        let mut further: Option<Token> = None;
         for (number, token) in tokens.iter().enumerate() {
             if let Some(before) = before
                 && spaced(before, *token)
+                && !signs(further, before, *token)
             {
                 code.push(' ');
             }
@@ -205,7 +207,7 @@ impl Layouter<'_> {
                 *stop = Some(code.len());
             }
             code.push_str(self.of(*token));
-            before = Some(*token);
+            further = before.replace(*token);
         }
         if !code.is_ascii() || code.ends_with('{') || continued {
             stops = [None, None];
@@ -228,13 +230,25 @@ impl Layouter<'_> {
         let field = tokens.get(1).is_some_and(|next| next.kind == TokenKind::Mark(':'));
         match first.kind {
             TokenKind::Word => !field && WORDS.contains(&self.of(*first)),
-            TokenKind::Mark('=' | '+' | '-' | '*' | '/' | '<' | '>')
+            TokenKind::Mark('-') => !tokens.get(1).is_some_and(|next| signs(None, *first, *next)),
+            TokenKind::Mark('=' | '+' | '*' | '/' | '<' | '>')
             | TokenKind::Arrow
             | TokenKind::AtMost
             | TokenKind::AtLeast => true,
             _ => false,
         }
     }
+}
+
+/// Whether a `-` is the sign of what touches it, and no subtraction: the author knows.
+fn signs(further: Option<Token>, before: Token, token: Token) -> bool {
+    let is_left_open = further.is_none_or(|further| {
+        further.span.end < before.span.start
+            || matches!(further.kind, TokenKind::Mark('(' | ',' | ':' | '=' | '+' | '*' | '/'))
+            || matches!(further.kind, TokenKind::Range | TokenKind::Arrow)
+    });
+    let touching = before.span.end == token.span.start;
+    before.kind == TokenKind::Mark('-') && touching && is_left_open
 }
 
 /// Whether two tokens of a line are separated by a space.

@@ -126,7 +126,8 @@ impl Listing<'_> {
             ParseOp::Word { octets, order, fields } => {
                 let mut text = format!("word {octets} {order:?}");
                 for field in fields {
-                    let _ = write!(text, " [{}>>{}", field.width, field.shift);
+                    let sign = if field.signed { "i" } else { "" };
+                    let _ = write!(text, " [{sign}{}>>{}", field.width, field.shift);
                     match field.expect {
                         Some(value) => drop(write!(text, " = {value}]")),
                         None => drop(write!(text, "{}]", into(&field.into))),
@@ -256,7 +257,8 @@ impl Listing<'_> {
                 let mut text = format!("word {octets} {order:?}");
                 for field in fields {
                     let from = self.source(&field.from);
-                    let _ = write!(text, " [{}<<{} {from}]", field.width, field.shift);
+                    let sign = if field.signed { "i" } else { "" };
+                    let _ = write!(text, " [{sign}{}<<{} {from}]", field.width, field.shift);
                 }
                 (text, Vec::new())
             }

@@ -105,3 +105,17 @@ fn columns_of_arrows_and_comments() {
                   }\n}\n";
     assert_eq!(formatted(text).unwrap(), wanted);
 }
+
+/// A sign touches its number where it did; a subtraction has spaces, and may go on with a line.
+#[test]
+fn a_sign_touches_what_it_is_of() {
+    let text = "message m{constant A=-1;view v={a:i8=-5;when b is -1 or -4..-2{c:u8}}}\ngateway g{\n\
+                on h(r){\nlet n=a-1-(-b)*-2\nlet o=n\n-   1\nreturn m.v(-n,b:-1,when n{\n-1->-5\n\
+                -2..-1->-n\notherwise->n-1})}}\n";
+    let wanted = "message m { constant A = -1; view v = { a: i8 = -5; when b is -1 or -4..-2 { c: u8 } } }\n\
+                  gateway g {\n    on h(r) {\n        let n = a - 1 - (-b) * -2\n        let o = n\n\
+                  \x20           - 1\n        return m.v(-n, b: -1, when n {\n\
+                  \x20               -1        -> -5\n                -2..-1    -> -n\n\
+                  \x20               otherwise -> n - 1 }) } }\n";
+    assert_eq!(formatted(text).unwrap(), wanted);
+}

@@ -181,10 +181,14 @@ impl<'w> Writer<'w> {
     fn word(&self, fields: &[EmitField]) -> Result<u64, Unbuildable> {
         fields.iter().try_fold(0_u64, |word, field| {
             let value = self.int(&field.from)?;
-            let bits = u64::try_from(value).map_err(|_| Unbuildable::Number { value })?;
-            let above = bits.checked_shr(u32::from(field.width)).unwrap_or(0);
-            match bits.checked_shl(u32::from(field.shift)) {
-                Some(shifted) if above == 0 => Ok(word | shifted),
+            let mask = u64::MAX.checked_shr(64_u32.saturating_sub(u32::from(field.width)));
+            let mask = mask.unwrap_or(0);
+            // The bits above those of the number are all those of its sign.
+            let sign = if field.signed { mask >> 1 } else { mask };
+            let beyond = if value < 0 && field.signed { !value } else { value };
+            let fits = beyond.cast_unsigned() & !sign == 0;
+            match (value.cast_unsigned() & mask).checked_shl(u32::from(field.shift)) {
+                Some(shifted) if fits => Ok(word | shifted),
                 _ => Err(Unbuildable::Number { value }),
             }
         })

@@ -131,12 +131,17 @@ impl ReadWalk<'_> {
         let mut body = turn("word", vec![int(*octets), order_of(*order)]);
         for field in fields {
             let (shift, width) = (int(field.shift), int(field.width));
+            let (are, bits) = if field.signed {
+                ("signed_bits_are", "signed_bits")
+            } else {
+                ("bits_are", "bits")
+            };
             if let Some(expect) = field.expect {
                 let arguments = vec![shift.clone(), width.clone(), Expr::Int(expect)];
-                body.extend(turn("bits_are", arguments));
+                body.extend(turn(are, arguments));
             }
             if let Some(into) = field.into {
-                body.extend(turn("bits", vec![shift, width, self.slot(into)]));
+                body.extend(turn(bits, vec![shift, width, self.slot(into)]));
             }
         }
         body.extend(turn("word_end", vec![int(*octets)]));

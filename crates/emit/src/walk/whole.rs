@@ -196,11 +196,13 @@ impl WholeWalk<'_> {
         let (shift, width) = (int(field.shift), int(field.width));
         if let Some(expect) = field.expect {
             let arguments = vec![shift.clone(), width.clone(), Expr::Int(expect)];
-            body.push(pass("whole_bits_are", arguments));
+            let name = if field.signed { "whole_signed_bits_are" } else { "whole_bits_are" };
+            body.push(pass(name, arguments));
         }
         if let Some(into) = field.into {
             let (low, high) = self.bounds(into)?;
-            body.push(pass("whole_bits", vec![shift, width, low, high, self.slot(into)]));
+            let name = if field.signed { "whole_signed_bits" } else { "whole_bits" };
+            body.push(pass(name, vec![shift, width, low, high, self.slot(into)]));
         }
         Some(())
     }

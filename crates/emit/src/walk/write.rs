@@ -52,7 +52,8 @@ impl WriteWalk<'_> {
             Emit::Word { octets, order, fields } => {
                 let bits = fields.iter().map(|field| {
                     let value = self.number(&field.from);
-                    put("put_bits", vec![value, int(field.shift), int(field.width)])
+                    let name = if field.signed { "put_signed_bits" } else { "put_bits" };
+                    put(name, vec![value, int(field.shift), int(field.width)])
                 });
                 let mut body: Vec<Stmt> = bits.collect();
                 body.push(put("put_word", vec![int(*octets), order_of(*order)]));

@@ -33,7 +33,7 @@ pub struct Case {
 /// §4 and §7.3.3, RFC 2326 §10; then what
 /// the examples lack, with bulk strings of RESP (Redis serialization protocol specification) and
 /// PUB of the NATS client protocol.
-const CORPUS: [(&str, &[u8]); 50] = [
+const CORPUS: [(&str, &[u8]); 54] = [
     ("smtp.command", b"MAIL FROM:<Smith@bar.com>\r\n"),
     ("smtp.command", b"DATA\r\n"),
     ("smtp.command", b"data\n"),
@@ -122,6 +122,10 @@ const CORPUS: [(&str, &[u8]); 50] = [
           Call-ID: 9\r\nCseq: 0009\r\n  INVITE\r\nVia  : SIP  /   2.0\r\n /UDP\r\n\
           \x20   192.0.2.2;branch=390skdjuw\r\nl: 0\r\n\r\n",
     ),
+    ("more.signs", b"\x80\xff\xfe\xfe\xff\x7a\x9c\x80\0\0\0\0\0\0\0\x00\x07\xff\xff\x80\x00"),
+    ("more.signs", b"\x7f\x00\x02\x01\x00\x85\x9c\x7f\xff\xff\xff\xff\xff\xff\xff\xff"),
+    ("more.signs", b"\xff\xff\xff\xff\xff\xff\x9c\xff\xff\xff\xff\xff\xff\xff\xff\xf9"),
+    ("more.cold", b"\xff\x38\xfb\x2e\xd4"),
     ("more.odd", b"\x12\x34\x56\x7f\xff\xff\xff\xff\xff\xff\xffdead a:1\r\nb:2\r\n\r\n1 2\r\n"),
 ];
 
@@ -172,6 +176,23 @@ message more {
         line, at most 20 octets { other: until \":\"; count: 1 digit }
         line, at most 20 octets { nothing: optional rest }
         line, at most 20 octets { one: upper token; skip blanks; two: optional lower token }
+    }
+    constant COLDEST = -5
+    view signs = datagram, at most 40 octets {
+        small: i8
+        short: i16
+        backwards: little i16
+        five: i5
+        three: i3
+        never: i8 = -100
+        wide: i64
+        when small is -128..-2 or 127 { way: i8, default -7 }
+        rest_of_them: list of i16, at most 3
+    }
+    view cold = {
+        celsius: i16
+        below: i8 = COLDEST
+        when celsius < -100 { deep: i16 }
     }
     template welcome(host: fragment, at most 64 octets, number: 1..9) as sums
         = \"220 {host} serves {number}\\r\\n\"

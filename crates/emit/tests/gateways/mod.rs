@@ -30,7 +30,7 @@ const EVENTS: usize = 60;
 const FOUND: [(&str, &[u64]); 2] = [("lines_gateway", &[250]), ("pipes", &[116, 1591])];
 
 /// The examples, and programs that try the machine's corners.
-pub const GATEWAYS: [&str; 15] = [
+pub const GATEWAYS: [&str; 16] = [
     "smtp_relay",
     "smtp_to_http",
     "http_to_smtp",
@@ -46,6 +46,7 @@ pub const GATEWAYS: [&str; 15] = [
     "lines_gateway",
     "pipes",
     "too_long",
+    "signs",
 ];
 
 /// Whatever happens, in whatever order: the generated gateway does what the native one does.

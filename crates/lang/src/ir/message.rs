@@ -488,6 +488,8 @@ pub struct BitField {
     pub shift: u8,
     /// Its width in bits.
     pub width: u8,
+    /// Whether its highest bit is a sign (two's complement).
+    pub signed: bool,
     /// The slot for its value.
     pub into: Option<SlotId>,
     /// The only well-formed value, if there is one.
@@ -734,6 +736,8 @@ pub struct EmitField {
     pub shift: u8,
     /// Its width in bits.
     pub width: u8,
+    /// Whether its highest bit is a sign (two's complement).
+    pub signed: bool,
     /// The source of the value.
     pub from: Source,
 }

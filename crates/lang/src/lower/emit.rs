@@ -5,8 +5,8 @@ use super::fields::{VARINT_OCTETS_MAX, extensions};
 use super::layout::{Group, Lowering, REPEATED};
 use crate::ir::{Check, Class, Emit, EmitField, LocalId, Order, SlotId, SlotType, Source};
 use crate::syntax::ast::{
-    self, Field, FieldType, Frame, Item, LineFrame, ListOf, Literal, Measure, Presence, Table,
-    TableEnd, TableEntry,
+    self, Bits, Field, FieldType, Frame, Item, LineFrame, ListOf, Literal, Measure, Presence,
+    Table, TableEnd, TableEntry,
 };
 
 /// Sources of the values of consecutive items.
@@ -202,8 +202,9 @@ impl<'a> Lowering<'_, 'a> {
         let mut parts = Vec::new();
         let mut little = false;
         for field in fields.iter().rev() {
-            let FieldType::Bits { width, little: is_little } = field.ty else { continue };
-            little |= is_little;
+            let FieldType::Bits(bits) = field.ty else { continue };
+            let Bits { width, signed, .. } = bits;
+            little |= bits.little;
             let from = match &field.fixed {
                 Some(fixed) => match self.context.constant(self.module, fixed)? {
                     Constant::Int(value) => Source::Int(value),
@@ -211,7 +212,7 @@ impl<'a> Lowering<'_, 'a> {
                 },
                 None => self.escaped(field, items, scope)?,
             };
-            parts.push(EmitField { shift, width, from });
+            parts.push(EmitField { shift, width, signed, from });
             shift = shift.saturating_add(width);
         }
         parts.reverse();
@@ -250,7 +251,7 @@ impl<'a> Lowering<'_, 'a> {
         let Some(from) = self.source(scope, name) else { return };
         let slot = self.lookup(&scope.prefix, name);
         let part = match &field.ty {
-            FieldType::Bits { .. } | FieldType::SumOf(_) => return,
+            FieldType::Bits(_) | FieldType::SumOf(_) => return,
             FieldType::Varint => Emit::Varint { from, octets_max: VARINT_OCTETS_MAX },
             FieldType::Digits { radix, min, max } => {
                 Emit::Digits { from, radix: *radix, width: *min, max: *max }
@@ -357,9 +358,10 @@ impl<'a> Lowering<'_, 'a> {
 
     fn element(&mut self, of: &'a ListOf, field: &Field, scope: &Scope) -> Vec<Emit> {
         match of {
-            ListOf::Bits { width, little } => {
+            ListOf::Bits(Bits { width, signed, little }) => {
                 let order = if *little { Order::Little } else { Order::Big };
-                let fields = vec![EmitField { shift: 0, width: *width, from: Source::Element(0) }];
+                let (width, signed) = (*width, *signed);
+                let fields = vec![EmitField { shift: 0, width, signed, from: Source::Element(0) }];
                 vec![Emit::Word { octets: width / 8, order, fields }]
             }
             ListOf::Part(name) => {

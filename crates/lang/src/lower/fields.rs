@@ -8,8 +8,8 @@ use crate::ir::{
     Slot, SlotId, SlotType, StepId, StreamFraming, TableKey, TableRow,
 };
 use crate::syntax::ast::{
-    self, Case, Condition, Extension, Field, FieldType, Framing, Item, ListOf, Literal, Measure,
-    Name, Number, Presence, Table, TableEnd,
+    self, Bits, Case, Condition, Extension, Field, FieldType, Framing, Item, ListOf, Literal,
+    Measure, Name, Number, Presence, Table, TableEnd,
 };
 use gatewright_diagnostic::{Diagnostic, Span};
 
@@ -47,7 +47,7 @@ impl<'a> Lowering<'_, 'a> {
             return;
         };
         let little =
-            fields.iter().any(|field| matches!(field.ty, FieldType::Bits { little, .. } if little));
+            fields.iter().any(|field| matches!(field.ty, FieldType::Bits(bits) if bits.little));
         if little && fields.len() > 1 {
             let message = "a little-endian field fills whole octets alone";
             self.context.error(&codes::BITS_UNALIGNED, span, message);
@@ -55,16 +55,18 @@ impl<'a> Lowering<'_, 'a> {
         let mut shift = bits;
         let mut parts = Vec::new();
         for field in fields {
-            let width = width(field);
+            let FieldType::Bits(bits) = field.ty else { continue };
+            let Bits { width, signed, .. } = bits;
             shift -= u32::from(width);
-            let high = if width >= 63 { i64::MAX } else { (1_i64 << width) - 1 };
-            let ty = SlotType::Int { low: 0, high };
+            let (low, high) = bits.bounds();
+            let ty = SlotType::Int { low, high };
             let (into, expect) = match &field.fixed {
                 Some(_) if field.reserved => (None, None),
-                Some(fixed) => (None, self.fixed(fixed, high)),
+                Some(fixed) => (None, self.fixed(fixed, (low, high))),
                 None => (Some(self.field_slot(field, ty, place, measured)), None),
             };
-            parts.push(BitField { shift: u8::try_from(shift).unwrap_or(0), width, into, expect });
+            let shift = u8::try_from(shift).unwrap_or(0);
+            parts.push(BitField { shift, width, signed, into, expect });
         }
         let order = if little { Order::Little } else { Order::Big };
         self.window = self.window.max(u32::from(octets));
@@ -72,11 +74,11 @@ impl<'a> Lowering<'_, 'a> {
     }
 
     /// The only value of a field.
-    fn fixed(&mut self, literal: &Literal, high: i64) -> Option<i64> {
+    fn fixed(&mut self, literal: &Literal, (low, high): (i64, i64)) -> Option<i64> {
         match self.context.constant(self.module, literal)? {
-            Constant::Int(value) if (0..=high).contains(&value) => Some(value),
+            Constant::Int(value) if (low..=high).contains(&value) => Some(value),
             _ => {
-                let message = format!("this is no number in 0..{high}");
+                let message = format!("this is no number in {low}..{high}");
                 self.context.error(&codes::OUT_OF_RANGE, literal.span(), message);
                 None
             }
@@ -110,7 +112,9 @@ impl<'a> Lowering<'_, 'a> {
         });
         if let Some((value, span)) = default {
             let fits = match self.slot(id).map(|slot| &slot.ty) {
-                Some(SlotType::Int { .. }) => matches!(value, Constant::Int(_)),
+                // A field without a sign may be extended later on.
+                Some(SlotType::Int { low, high }) => matches!(value, Constant::Int(value)
+                    if value >= *low && (*low == 0 || value <= *high)),
                 Some(SlotType::Octets { .. } | SlotType::Stream) => {
                     matches!(value, Constant::Octets(_))
                 }
@@ -133,7 +137,7 @@ impl<'a> Lowering<'_, 'a> {
         let optional = field.optional;
         let span = field.name.span;
         match &field.ty {
-            FieldType::Bits { .. } => {}
+            FieldType::Bits(_) => {}
             FieldType::Varint => {
                 let ty = SlotType::Int { low: 0, high: (1 << 28) - 1 };
                 let into = self.field_slot(field, ty, place, measured);
@@ -243,12 +247,13 @@ impl<'a> Lowering<'_, 'a> {
                     self.context.error(&codes::NOT_MEASURED, name.span, message);
                     return;
                 };
-                let Some(SlotType::Int { high, .. }) = self.slot(slot).map(|slot| &slot.ty) else {
+                let Some(&SlotType::Int { high, .. }) = self.slot(slot).map(|slot| &slot.ty) else {
                     let message = format!("`{}` is no number", name.text);
                     self.context.error(&codes::NOT_MEASURED, name.span, message);
                     return;
                 };
-                let known = u32::try_from(*high).ok().filter(|high| *high <= 0xffff);
+                self.has_no_sign(slot, name, "a length");
+                let known = u32::try_from(high).ok().filter(|high| *high <= 0xffff);
                 (Length::Slot(slot), known)
             }
             literal => match self.context.constant(self.module, literal) {
@@ -266,13 +271,15 @@ impl<'a> Lowering<'_, 'a> {
     }
 
     fn sum(&mut self, field: &'a Field, add: &Name, place: &ItemContext, measured: &[&str]) {
-        let Some(add) = self.lookup(&place.prefix, &add.text) else {
+        let Some(added) = self.lookup(&place.prefix, &add.text) else {
             let message = format!("no field `{}` comes before", add.text);
             self.context.error(&codes::NOT_MEASURED, add.span, message);
             return;
         };
+        self.has_no_sign(added, add, "what is added up");
         let ty = SlotType::Int { low: 0, high: i64::from(u32::MAX) };
         let into = self.field_slot(field, ty, place, measured);
+        let add = added;
         self.step(ParseOp::Sum { into, add }, field.name.span);
     }
 
@@ -290,23 +297,24 @@ impl<'a> Lowering<'_, 'a> {
             ..place.clone()
         };
         match of {
-            ListOf::Bits { width, little } => {
-                let high = if *width >= 63 { i64::MAX } else { (1_i64 << width) - 1 };
+            ListOf::Bits(bits) => {
+                let (low, high) = bits.bounds();
+                let Bits { width, signed, little } = *bits;
                 if width % 8 != 0 {
                     let message = "an element fills whole octets";
                     self.context.error(&codes::BITS_UNALIGNED, field.ty_span, message);
                 }
-                let into = self.scratch("element", SlotType::Int { low: 0, high }, span);
-                let order = if *little { Order::Little } else { Order::Big };
-                let fields =
-                    vec![BitField { shift: 0, width: *width, into: Some(into), expect: None }];
+                let into = self.scratch("element", SlotType::Int { low, high }, span);
+                let order = if little { Order::Little } else { Order::Big };
+                let into = Some(into);
+                let fields = vec![BitField { shift: 0, width, signed, into, expect: None }];
                 self.step(ParseOp::Word { octets: width / 8, order, fields }, span);
             }
             ListOf::Part(part) => self.part(part, &inner),
         }
         let hidden = match of {
             ListOf::Part(name) => self.find_part(name).map(|part| measured_of(&part.items)),
-            ListOf::Bits { .. } => None,
+            ListOf::Bits(_) => None,
         };
         let columns: Vec<SlotId> = (first..self.slots.len())
             .map(SlotId::new)
@@ -445,6 +453,7 @@ impl<'a> Lowering<'_, 'a> {
                         self.context.error(&codes::NOT_MEASURED, name.span, message);
                         continue;
                     };
+                    self.has_no_sign(slot, name, "a length");
                     StreamFraming::Counted(slot)
                 }
             };
@@ -474,7 +483,8 @@ impl<'a> Lowering<'_, 'a> {
                 before = less;
                 let order = if little { Order::Little } else { Order::Big };
                 let width = octets * 8;
-                let fields = vec![BitField { shift: 0, width, into: Some(length), expect: None }];
+                let (signed, into) = (false, Some(length));
+                let fields = vec![BitField { shift: 0, width, signed, into, expect: None }];
                 self.step(ParseOp::Word { octets, order, fields }, span);
             }
         }
@@ -522,6 +532,7 @@ impl<'a> Lowering<'_, 'a> {
             self.context.error(&codes::NOT_MEASURED, field.span, message);
             return;
         };
+        self.has_no_sign(slot, field, "what is extended");
         let cases = extensions(cases);
         let highest = cases
             .iter()
@@ -758,7 +769,7 @@ fn mandatory(items: &[Item]) -> Vec<&str> {
 
 fn width(field: &Field) -> u8 {
     match field.ty {
-        FieldType::Bits { width, .. } => width,
+        FieldType::Bits(bits) => bits.width,
         _ => 0,
     }
 }

@@ -11,7 +11,7 @@ use super::octets::Octets;
 use crate::codes;
 use crate::ir::{Class, Guard};
 use crate::syntax::ast::{
-    self, Condition, Field, FieldType, Frame, Item, Layout, LineFrame, ListOf, Literal, Name,
+    self, Bits, Condition, Field, FieldType, Frame, Item, Layout, LineFrame, ListOf, Literal, Name,
     Table, TableEnd,
 };
 use gatewright_diagnostic::{Diagnostic, Span};
@@ -241,20 +241,21 @@ impl<'a> Lowering<'_, 'a> {
         let mut octets = Octets::all();
         let mut above = 0_u32;
         for field in fields {
-            let FieldType::Bits { width, little } = field.ty else { break };
+            let FieldType::Bits(bits) = field.ty else { break };
+            let Bits { width, little, .. } = bits;
             let end = above + u32::from(width);
             if little || end > 8 {
                 break;
             }
             let fixed = field.fixed.as_ref().and_then(|fixed| {
                 match self.context.constant(self.module, fixed) {
-                    Some(super::Constant::Int(value)) => Some(value),
+                    Some(super::Constant::Int(value)) => Some(bits.bits_of(value)),
                     _ => None,
                 }
             });
             let most = escape_max(field, items);
             octets.keep(|octet| {
-                let value = i64::from((u32::from(octet) >> (8 - end)) & ((1 << width) - 1));
+                let value = (u64::from(octet) >> (8 - end)) & ((1 << width) - 1);
                 fixed.is_none_or(|fixed| value == fixed) && most.is_none_or(|most| value <= most)
             });
             above = end;
@@ -279,7 +280,7 @@ impl<'a> Lowering<'_, 'a> {
         };
         let greedy = |octets, help| Greedy { span, name: &name.text, octets, help };
         let (first, nothing) = match &field.ty {
-            FieldType::Bits { .. } | FieldType::SumOf(_) => return behind.clone(),
+            FieldType::Bits(_) | FieldType::SumOf(_) => return behind.clone(),
             FieldType::Varint => {
                 if around.line {
                     self.not_in_a_line(span, "a number in bits can hold a line's end");
@@ -366,7 +367,7 @@ impl<'a> Lowering<'_, 'a> {
 
     fn list_before(&mut self, field: &Field, of: &ListOf, around: &Around) -> Follow {
         match of {
-            ListOf::Bits { .. } => {
+            ListOf::Bits(_) => {
                 if around.line {
                     self.not_in_a_line(field.name.span, "a number in bits can hold a line's end");
                 }
@@ -486,9 +487,11 @@ impl<'a> Lowering<'_, 'a> {
             let first = match self.context.constant(self.module, &entry.key) {
                 Some(super::Constant::Octets(id)) => self.context.octets(id).first().copied(),
                 Some(super::Constant::Int(value)) => match field.map(|field| &field.ty) {
-                    Some(FieldType::Bits { width: 8, .. }) => u8::try_from(value).ok(),
-                    Some(FieldType::Bits { width: width @ (16 | 24 | 32), little: false }) => {
-                        u8::try_from(value >> (width - 8)).ok()
+                    Some(FieldType::Bits(bits))
+                        if bits.width == 8
+                            || matches!(bits.width, 16 | 24 | 32) && !bits.little =>
+                    {
+                        u8::try_from(bits.bits_of(value) >> (bits.width - 8)).ok()
                     }
                     _ => return Octets::all(),
                 },
@@ -554,10 +557,11 @@ fn skipped_class(before: Option<&Group<'_>>) -> Option<Class> {
 }
 
 /// The greatest value of a field that has escapes: the last of them.
-fn escape_max(field: &Field, items: &[Item]) -> Option<i64> {
+fn escape_max(field: &Field, items: &[Item]) -> Option<u64> {
     items.iter().find_map(|item| match item {
         Item::Extend { field: of, cases, .. } if of.text == field.name.text => {
-            cases.iter().map(|case: &ast::Extension| case.value.value).max()
+            let most = cases.iter().map(|case: &ast::Extension| case.value.value).max();
+            most.and_then(|most| u64::try_from(most).ok())
         }
         _ => None,
     })

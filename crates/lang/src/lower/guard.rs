@@ -201,13 +201,15 @@ impl<'a> Context<'a> {
             self.error(&codes::WRONG_TYPE, left.span, "only a number is compared");
             return None;
         };
-        let (low, high) = match operator {
-            Comparison::Equal => (number, number),
-            Comparison::Less => (i64::MIN, number.saturating_sub(1)),
-            Comparison::AtMost => (i64::MIN, number),
-            Comparison::Greater => (number.saturating_add(1), i64::MAX),
-            Comparison::AtLeast => (number, i64::MAX),
+        let bounds = match operator {
+            Comparison::Equal => Some((number, number)),
+            Comparison::Less => number.checked_sub(1).map(|below| (i64::MIN, below)),
+            Comparison::AtMost => Some((i64::MIN, number)),
+            Comparison::Greater => number.checked_add(1).map(|above| (above, i64::MAX)),
+            Comparison::AtLeast => Some((number, i64::MAX)),
         };
+        // Nothing is below the least number, or above the greatest.
+        let Some((low, high)) = bounds else { return Some(NEVER) };
         Some(Guard::Is { slot, patterns: vec![Pattern::Int { low, high }] })
     }
 }

@@ -7,7 +7,7 @@ use crate::ir::{
     SlotType, StepId,
 };
 use crate::syntax::ast::{
-    Condition, Field, FieldType, Frame, Item, Layout, LineFrame, MessageModule, Number,
+    Condition, Field, FieldType, Frame, Item, Layout, LineFrame, MessageModule, Name, Number,
 };
 use gatewright_diagnostic::{Diagnostic, Span};
 
@@ -60,7 +60,7 @@ impl<'a> Context<'a> {
     /// Lowers every view and text template of every module.
     pub(super) fn layouts(&mut self) {
         for module in self.world.modules.values().copied() {
-            let mut names: Vec<&crate::syntax::ast::Name> = Vec::new();
+            let mut names: Vec<&Name> = Vec::new();
             let all = (module.parts.iter().chain(&module.views).map(|layout| &layout.name))
                 .chain(module.templates.iter().map(|template| &template.name));
             for name in all {
@@ -282,6 +282,17 @@ impl<'a> Lowering<'_, 'a> {
         );
     }
 
+    /// Reports a field with a sign where it would be meaningless.
+    pub(super) fn has_no_sign(&mut self, slot: SlotId, name: &Name, what: &str) {
+        if matches!(self.slot(slot), Some(Slot { ty: SlotType::Int { low: ..0, .. }, .. })) {
+            let message = format!("`{}` has a sign; {what} has none", name.text);
+            self.context.report(
+                Diagnostic::error(&codes::NOT_MEASURED, name.span, message)
+                    .help("read it as `u…` of the same width"),
+            );
+        }
+    }
+
     /// Groups bit fields until they fill octets.
     pub(super) fn groups(&mut self, items: &'a [Item]) -> Vec<Group<'a>> {
         let mut groups = Vec::new();
@@ -289,9 +300,9 @@ impl<'a> Lowering<'_, 'a> {
         let mut bits = 0_u32;
         for item in flat(items) {
             if let Item::Field(field) = item
-                && let FieldType::Bits { width, .. } = field.ty
+                && let FieldType::Bits(of) = field.ty
             {
-                bits += u32::from(width);
+                bits += u32::from(of.width);
                 word.push(field);
                 if bits.is_multiple_of(8) {
                     groups.push(Group::Word(std::mem::take(&mut word)));
@@ -496,7 +507,7 @@ pub(super) fn min_bits(items: &[Item]) -> u32 {
     let bits = |item: &Item| match item {
         Item::Literal(octets) => size(octets.value.len()),
         Item::Field(field) => match &field.ty {
-            FieldType::Bits { width, .. } => u32::from(*width),
+            FieldType::Bits(bits) => u32::from(bits.width),
             _ if field.optional => 0,
             FieldType::Digits { min, .. } => min.saturating_mul(8),
             FieldType::Token(_) | FieldType::Word(_) | FieldType::OneOf(_) | FieldType::Varint => 8,

@@ -1,5 +1,6 @@
 //! The syntax tree: the text before names are resolved.
 
+pub(crate) use super::bits::Bits;
 use crate::ir::{Checksum, TooLong};
 use core::time::Duration;
 use gatewright_diagnostic::Span;
@@ -186,7 +187,7 @@ pub(crate) enum Case {
 
 #[derive(Debug)]
 pub(crate) enum FieldType {
-    Bits { width: u8, little: bool },
+    Bits(Bits),
     Varint,
     Digits { radix: u32, min: u32, max: u32 },
     Token(Case),
@@ -202,7 +203,7 @@ pub(crate) enum FieldType {
 
 #[derive(Debug)]
 pub(crate) enum ListOf {
-    Bits { width: u8, little: bool },
+    Bits(Bits),
     Part(Name),
 }
 

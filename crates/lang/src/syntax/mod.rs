@@ -2,6 +2,7 @@
 //! error.
 
 pub(crate) mod ast;
+mod bits;
 mod parse;
 pub(crate) mod token;
 

@@ -230,7 +230,9 @@ impl Parser<'_> {
         }
         let word = taken.iter().fold(0_u64, |word, octet| word << 8 | u64::from(*octet));
         for field in fields {
-            let value = word >> field.shift & ((1 << field.width) - 1);
+            let value = i128::from(word >> field.shift) & ((1 << field.width) - 1);
+            let negative = field.signed && value >> (field.width - 1) == 1;
+            let value = if negative { value - (1 << field.width) } else { value };
             let value = i64::try_from(value).ok()?;
             if field.expect.is_some_and(|expect| expect != value) {
                 return None;

@@ -58,9 +58,12 @@ impl Writer<'_> {
     ) -> Option<()> {
         let mut word = 0_u64;
         for field in fields {
-            let value = u64::try_from(self.int(&field.from)?).ok()?;
-            (value >> field.width == 0).then_some(())?;
-            word |= value << field.shift;
+            let value = i128::from(self.int(&field.from)?);
+            let half = if field.signed { 1_i128 << (field.width - 1) } else { 0 };
+            let range = -half..(1 << field.width) - half;
+            range.contains(&value).then_some(())?;
+            let bits = value.rem_euclid(1 << field.width);
+            word |= u64::try_from(bits).ok()? << field.shift;
         }
         let mut bytes = word.to_be_bytes()[8 - usize::from(octets)..].to_vec();
         if order == Order::Little {

@@ -300,9 +300,14 @@ impl Compiler<'_> {
     }
 
     fn patterns(&mut self, slot: SlotId, patterns: &[Pattern], then: OpLabel, otherwise: OpLabel) {
+        let least = match self.slot(slot).map(|about| &about.ty) {
+            Some(SlotType::Int { low, .. }) => *low,
+            _ => i64::MIN,
+        };
         let arm = |pattern: &Pattern| match pattern {
             Pattern::Int { low, high } => {
-                Some(Arm { low: *low, high: *high, then: then.place(), settles: SetId::EMPTY })
+                let (low, then) = ((*low).max(least), then.place());
+                Some(Arm { low, high: *high, then, settles: SetId::EMPTY })
             }
             _ => None,
         };
@@ -361,13 +366,13 @@ impl Compiler<'_> {
         Store { into, max, fold, empty }
     }
 
-    /// The target of a number that is not negative and at most `most`; `None` allows any number.
-    pub(super) fn number(&mut self, into: SlotId, most: Option<i64>) -> NumberTarget {
+    /// The target of a number of this range, both ends included; `None` allows any number.
+    pub(super) fn number(&mut self, into: SlotId, range: Option<(i64, i64)>) -> NumberTarget {
         let about = self.slot(into).map(|about| &about.ty);
         let Some(SlotType::Int { low, high }) = about else {
             return NumberTarget { into, bounds: UNBOUNDED };
         };
-        if *low <= 0 && most.is_some_and(|most| most <= *high) {
+        if range.is_some_and(|(least, most)| *low <= least && most <= *high) {
             return NumberTarget { into, bounds: UNBOUNDED };
         }
         let bounds = (*low, *high);
@@ -383,17 +388,20 @@ impl Compiler<'_> {
             for field in *of {
                 let mask = u64::MAX.checked_shr(64_u32.saturating_sub(u32::from(field.width)));
                 let (mask, shift) = (mask.unwrap_or(0), behind + u32::from(field.shift));
+                let sign = if field.signed { mask ^ (mask >> 1) } else { 0 };
                 if let Some(expect) = field.expect {
-                    fields.push(BitTarget { mask, shift, then: Then::Expect(expect) });
+                    fields.push(BitTarget { mask, sign, shift, then: Then::Expect(expect) });
                 }
                 if let Some(into) = field.into {
                     settles.push(into);
-                    let number = self.number(into, i64::try_from(mask).ok());
+                    let most = i64::try_from(mask ^ sign).ok();
+                    let range = most.map(|most| (if field.signed { !most } else { 0 }, most));
+                    let number = self.number(into, range);
                     let then = match self.code.bounds.get(index(number.bounds)) {
                         Some((low, high)) => Then::StoreWithin(into, *low, *high),
                         None => Then::Store(into),
                     };
-                    fields.push(BitTarget { mask, shift, then });
+                    fields.push(BitTarget { mask, sign, shift, then });
                 }
             }
         }

@@ -33,7 +33,9 @@ pub(super) fn attempt(compiler: &mut Compiler<'_>, at: usize) -> Option<Op> {
 fn counted(compiler: &mut Compiler<'_>, steps: &[ParseStep], at: usize) -> Option<Op> {
     let [length, enter, take, leave, ..] = steps else { return None };
     let ParseOp::Word { octets, order, fields } = &length.op else { return None };
-    let [BitField { shift: 0, width, into: Some(counts), expect: None }] = fields.as_slice() else {
+    let [BitField { shift: 0, width, signed: false, into: Some(counts), expect: None }] =
+        fields.as_slice()
+    else {
         return None;
     };
     let ParseOp::EnterCounted { length, less, max } = &enter.op else { return None };
@@ -63,7 +65,7 @@ fn counted(compiler: &mut Compiler<'_>, steps: &[ParseStep], at: usize) -> Optio
         octets: *octets,
         less: *less,
         max: (*max).min(*most).min(bound),
-        length: compiler.number(*counts, most_of),
+        length: compiler.number(*counts, most_of.map(|most| (0, most))),
         into: *into,
         next: OpLabel::of(at.saturating_add(4)).place(),
     })

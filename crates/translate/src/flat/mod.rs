@@ -342,8 +342,19 @@ const UNBOUNDED: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug)]
 struct BitTarget {
     mask: u64,
+    /// The bit of the sign in the mask, which counts negative; 0 without a sign.
+    sign: u64,
     shift: u32,
     then: Then,
+}
+
+impl BitTarget {
+    /// The number that the field has in a word.
+    #[inline]
+    fn number_in(&self, word: u64) -> i64 {
+        let bits = word.checked_shr(self.shift).unwrap_or(0) & self.mask;
+        (bits ^ self.sign).wrapping_sub(self.sign).cast_signed()
+    }
 }
 
 /// Target of a bit field.

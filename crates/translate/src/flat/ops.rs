@@ -2,9 +2,7 @@
 
 use super::run::{Reader, length};
 use super::state::Region;
-use super::{
-    Arm, BitTarget, Empty, NumberTarget, OpIndex, SetId, SideRange, SlotTest, Store, Then, index,
-};
+use super::{Arm, Empty, NumberTarget, OpIndex, SetId, SideRange, SlotTest, Store, Then, index};
 use crate::checksum::PartialChecksum;
 use crate::malformed::MalformedReason;
 use crate::stream::StreamReader;
@@ -206,10 +204,9 @@ impl Reader<'_> {
     }
 
     fn bit_fields(&mut self, word: u64, fields: SideRange) -> Took {
-        for BitTarget { mask, shift, then } in fields.of(&self.code.fields) {
-            let value = word.checked_shr(*shift).unwrap_or(0) & mask;
-            let value = i64::try_from(value).map_err(|_| MalformedReason::Bounds)?;
-            match *then {
+        for field in fields.of(&self.code.fields) {
+            let value = field.number_in(word);
+            match field.then {
                 Then::Store(into) => self.state.view.put_int(into, value),
                 Then::StoreWithin(into, low, high) if low <= value && value <= high => {
                     self.state.view.put_int(into, value);

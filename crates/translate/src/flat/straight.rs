@@ -242,7 +242,8 @@ impl Builder<'_> {
     ) -> Option<SideRange> {
         let arms = arms.of(&self.code.arms);
         let last = arms.iter().map(|arm| arm.high).max().unwrap_or(0);
-        if last > NUMBER_MAX {
+        // Numbers below zero are in no list.
+        if last > NUMBER_MAX || arms.iter().any(|arm| arm.low < 0 && arm.low <= arm.high) {
             return None;
         }
         let mut places = Vec::new();
@@ -250,7 +251,7 @@ impl Builder<'_> {
             let arm = arms.iter().find(|arm| arm.low <= number && number <= arm.high);
             places.push(match arm {
                 Some(arm) => {
-                    let here = (slot, arm.low.max(0), arm.high);
+                    let here = (slot, arm.low, arm.high);
                     self.place(index(arm.then.0), known.or(Some(here)))?
                 }
                 None => self.place(index(otherwise.0), known)?,
@@ -470,9 +471,9 @@ impl<'p> Pass<'p> {
 
     #[inline]
     fn bit_fields(&mut self, word: u64, fields: &[BitTarget]) -> Option<()> {
-        for BitTarget { mask, shift, then } in fields {
-            let value = i64::try_from(word.checked_shr(*shift).unwrap_or(0) & mask).ok()?;
-            match *then {
+        for field in fields {
+            let value = field.number_in(word);
+            match field.then {
                 Then::Store(into) => self.view.assign_int(into, value),
                 Then::StoreWithin(into, low, high) if low <= value && value <= high => {
                     self.view.assign_int(into, value);

@@ -468,7 +468,9 @@ impl DeltaOptions {
         };
         let ParseOp::Word { octets: 1, fields, .. } = &word.op else { return None };
         let [four, rest] = fields.as_slice() else { return None };
-        let nibbles = ((four.shift, four.width), (rest.shift, rest.width)) == ((4, 4), (0, 4));
+        let nibbles = ((four.shift, four.width), (rest.shift, rest.width)) == ((4, 4), (0, 4))
+            && !four.signed
+            && !rest.signed;
         let (Some(one), Some(two), None, None) = (four.into, rest.into, four.expect, rest.expect)
         else {
             return None;

@@ -370,6 +370,20 @@ public final class Reader {
         return value == expected ? Turn.NEXT : fail(Reason.UNEXPECTED);
     }
 
+    /** The number of a field in two's complement: the bit of its sign counts negative. */
+    private long signed(int shift, int width) {
+        int above = Long.SIZE - width;
+        return word >>> shift << above >> above;
+    }
+
+    public Turn signedBits(int shift, int width, Slot into) {
+        return number(signed(shift, width), into);
+    }
+
+    public Turn signedBitsAre(int shift, int width, long expected) {
+        return signed(shift, width) == expected ? Turn.NEXT : fail(Reason.UNEXPECTED);
+    }
+
     public Turn wordEnd(int octets) {
         advance(octets);
         return Turn.NEXT;

@@ -115,6 +115,15 @@ public final class Writer {
             word |= value << shift;
     }
 
+    /** The same in two's complement. */
+    public void putSignedBits(long value, int shift, int width) {
+        long high = -1L >>> Long.SIZE + 1 - width;
+        if (value > high || value < -high - 1)
+            refuse(Reason.BAD_NUMBER);
+        else
+            word |= (value & -1L >>> Long.SIZE - width) << shift;
+    }
+
     public void putWord(int octets, Order order) {
         put(Text.of(Numbers.octets(word, octets, order)));
         word = 0;

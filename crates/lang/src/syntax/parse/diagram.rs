@@ -1,6 +1,6 @@
 //! Parses `diagram """ … """`: a fixed layout as its RFC draws it.
 
-use super::super::ast::{Field, FieldType, Item, Literal, Name, Number};
+use super::super::ast::{Bits, Field, FieldType, Item, Literal, Name, Number};
 use super::Parser;
 use crate::codes;
 use gatewright_diagnostic::{Diagnostic, Label, Span};
@@ -54,7 +54,8 @@ fn items(layout: &Layout, span: Span) -> Vec<Item> {
         let ty = if octets {
             FieldType::Taken(number(i64::from(field.width / 8)))
         } else {
-            FieldType::Bits { width: u8::try_from(field.width).unwrap_or(0), little: false }
+            let width = u8::try_from(field.width).unwrap_or(1);
+            FieldType::Bits(Bits { width, signed: false, little: false })
         };
         let fixed = match field.role {
             FieldRole::Constant(value) => i64::try_from(value).ok().map(number),

@@ -62,6 +62,9 @@ impl Parser<'_> {
         let start = self.at;
         let mut left = self.product()?;
         while let TokenKind::Mark(operator @ ('+' | '-')) = self.peek().kind {
+            if self.is_negative_on_its_line() {
+                break;
+            }
             if self.is_counted_up() {
                 return None;
             }
@@ -124,7 +127,16 @@ impl Parser<'_> {
     fn primary(&mut self) -> Option<Expression> {
         let start = self.at;
         let kind = match self.peek().kind {
-            TokenKind::Number => ExpressionKind::Number(self.number("a number")?.value),
+            _ if self.is_number_at(0) => {
+                ExpressionKind::Number(self.signed_number("a number")?.value)
+            }
+            // Of anything but a number, the sign is a subtraction.
+            TokenKind::Mark('-') => {
+                self.bump();
+                let (zero, right) = (ExpressionKind::Number(0), self.nested(Self::primary)?);
+                let left = Box::new(Expression { kind: zero, span: right.span });
+                ExpressionKind::Binary { operator: '-', left, right: Box::new(right) }
+            }
             TokenKind::Hex => ExpressionKind::Octets(self.hex()?.value),
             TokenKind::Text => ExpressionKind::Text(self.pieces()?),
             TokenKind::Mark('(') => {
@@ -140,7 +152,6 @@ impl Parser<'_> {
                 kind
             }
             TokenKind::Word => self.word_expression()?,
-            _ if self.is_negative() => return None,
             _ => {
                 self.unexpected("a value");
                 return None;
@@ -374,7 +385,8 @@ impl Parser<'_> {
 
     fn is_pattern_at(&self, ahead: usize) -> bool {
         match self.peek_at(ahead).kind {
-            TokenKind::Number | TokenKind::Text | TokenKind::Hex => true,
+            TokenKind::Text | TokenKind::Hex => true,
+            TokenKind::Number | TokenKind::Mark('-') => self.is_number_at(ahead),
             TokenKind::Word => {
                 let next = self.peek_at(ahead + 1).kind;
                 let operator = matches!(
@@ -400,12 +412,12 @@ impl Parser<'_> {
     fn pattern(&mut self) -> Option<Pattern> {
         let start = self.at;
         let kind = match self.peek().kind {
-            TokenKind::Number => {
-                let low = self.number("a number")?.value;
+            _ if self.is_number_at(0) => {
+                let low = self.signed_number("a number")?.value;
                 let mut high = low;
                 if self.peek().kind == TokenKind::Range {
                     self.bump();
-                    high = self.number("the greatest value")?.value;
+                    high = self.signed_number("the greatest value")?.value;
                 }
                 if high < low {
                     let span = self.since(start);
@@ -423,7 +435,6 @@ impl Parser<'_> {
                 "empty" => self.stepped_pattern(PatternKind::Empty),
                 _ => PatternKind::Name(self.name("a constant")?),
             },
-            _ if self.is_negative() => return None,
             _ => {
                 self.unexpected(
                     "a pattern: a number, `200..299`, a text, `present`, `absent`, `empty`",

@@ -90,11 +90,7 @@ impl Parser<'_> {
             return;
         }
         if let Some(width) = signed_width(&word) {
-            let (half, whole) = (grouped(1 << (width - 1)), grouped(1 << width));
-            self.help_here(&format!(
-                "fields have no sign: read `u{width}`, and `(x + {half}) mod {whole} - {half}` is the \
-                 number in two's complement; `(y + {whole}) mod {whole}` is written for y"
-            ));
+            self.help_here(&format!("here it is `i{width}`"));
             return;
         }
         self.suggest(gatewright_diagnostic::nearest(&word, TYPES_HERE).map(str::to_owned));
@@ -196,41 +192,6 @@ impl Parser<'_> {
         token.first || closes
     }
 
-    /// `-1` as the least number of a range: reported with its equivalent here.
-    pub(super) fn is_below_zero(&mut self) -> bool {
-        if !self.is_mark('-') || self.peek_at(1).kind != TokenKind::Number {
-            return false;
-        }
-        let span = self.double_span();
-        let message = format!(
-            "`-{}` is unexpected: a range begins at 0 or above",
-            self.text_of(self.peek_at(1))
-        );
-        let help = "store the number with an offset, and subtract the offset where it is used";
-        self.found.push(Diagnostic::error(&crate::codes::UNEXPECTED, span, message).help(help));
-        true
-    }
-
-    /// `-1`, `-name`: reported with its equivalent here.
-    pub(super) fn is_negative(&mut self) -> bool {
-        let minus = self.peek().span;
-        let number = self.peek_at(1);
-        let is_name = number.kind == TokenKind::Word && minus.end == number.span.start;
-        if !self.is_mark('-') || !(is_name || number.kind == TokenKind::Number) {
-            return false;
-        }
-        let text = self.text_of(number).to_owned();
-        let span = minus.to(number.span);
-        let message = if is_name {
-            format!("`-{text}` is unexpected: a value has no sign")
-        } else {
-            format!("`-{text}` is unexpected: a number in the text has no sign")
-        };
-        let help = format!("a value can be `0 - {text}`; a field holds no negative number");
-        self.found.push(Diagnostic::error(&crate::codes::UNEXPECTED, span, message).help(help));
-        true
-    }
-
     /// Expects `{` after a condition or a head; helps if a statement follows instead.
     pub(super) fn braces_are_missing(&mut self) {
         if !self.is_mark('{') && self.peek().kind == TokenKind::Word {
@@ -243,24 +204,10 @@ impl Parser<'_> {
     }
 }
 
-/// The width of a signed type of another language, as `i16`, `int16_t` or `s16`, if a field can have
-/// it and its values are within the numbers of the language.
+/// The width of a signed type of another language, as `int16_t` or `s16`, if a field can have it.
 fn signed_width(word: &str) -> Option<u32> {
     let word = word.to_ascii_lowercase();
     let word = word.strip_suffix("_t").unwrap_or(&word);
-    let digits = ["int", "sint", "i", "s"].iter().find_map(|start| word.strip_prefix(start))?;
-    digits.parse().ok().filter(|width| (2..=62).contains(width))
-}
-
-/// A number as programs write it, in groups of three digits.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push('_');
-        }
-        text.push(digit);
-    }
-    text
+    let digits = ["int", "sint", "s"].iter().find_map(|start| word.strip_prefix(start))?;
+    digits.parse().ok().filter(|width| (2..=64).contains(width))
 }

@@ -1,8 +1,8 @@
 //! Parses the items of a layout.
 
 use super::super::ast::{
-    Case, Convert, Extension, Field, FieldType, Framing, Item, ListOf, Literal, Measure, Presence,
-    Table, TableEnd, TableEntry,
+    Bits, Case, Convert, Extension, Field, FieldType, Framing, Item, ListOf, Literal, Measure,
+    Presence, Table, TableEnd, TableEntry,
 };
 use super::super::token::TokenKind;
 use super::Parser;
@@ -102,10 +102,10 @@ impl Parser<'_> {
         let by = if self.eat_word("varint") {
             Measure::Varint
         } else {
-            let (width, little) = self.bits()?;
-            if !matches!(width, 8 | 16 | 24 | 32) {
-                let span = self.since(start);
-                self.error(&codes::BAD_WIDTH, span, "a length has 8, 16, 24 or 32 bits");
+            let Bits { width, signed, little } = self.bits()?;
+            if signed || !matches!(width, 8 | 16 | 24 | 32) {
+                let message = "a length has 8, 16, 24 or 32 bits, and no sign";
+                self.error(&codes::BAD_WIDTH, self.since(start), message);
                 return None;
             }
             let mut less = 0;
@@ -125,26 +125,29 @@ impl Parser<'_> {
         Some(Item::Counted { by, max, items: self.block(Self::item)?, span })
     }
 
-    /// `u12` or `little u16`
-    fn bits(&mut self) -> Option<(u8, bool)> {
+    /// `u12`, `i16` or `little u16`
+    fn bits(&mut self) -> Option<Bits> {
         let little = self.eat_word("little");
         let token = self.peek();
-        let width = self.word().strip_prefix('u').and_then(|digits| digits.parse::<u8>().ok());
+        let signed = self.word().starts_with('i');
+        let width = self.word().strip_prefix(['u', 'i']).map(str::parse::<u8>);
         let Some(width) = width else {
-            self.unexpected("a width, as in `u16`");
+            self.unexpected("a width, as in `u16` or `i16`");
             return None;
         };
         self.bump();
-        if !(1..=63).contains(&width) {
-            self.error(&codes::BAD_WIDTH, token.span, "a number has 1 to 63 bits");
+        let bounds = if signed { 2..=64 } else { 1..=63 };
+        let Some(width) = width.ok().filter(|width| bounds.contains(width)) else {
+            let message = "a number has 1 to 63 bits without a sign, 2 to 64 with one";
+            self.error(&codes::BAD_WIDTH, token.span, message);
             return None;
-        }
-        Some((width, little))
+        };
+        Some(Bits { width, signed, little })
     }
 
     fn is_bits(&self) -> bool {
         let word = if self.word() == "little" { self.word_at(1) } else { self.word() };
-        word.strip_prefix('u').is_some_and(|digits| {
+        word.strip_prefix(['u', 'i']).is_some_and(|digits| {
             !digits.is_empty() && digits.bytes().all(|octet| octet.is_ascii_digit())
         })
     }
@@ -154,12 +157,12 @@ impl Parser<'_> {
         let start = self.at;
         let value = self.number("the value that announces more")?;
         self.expect_arrow()?;
-        let (width, _) = self.bits()?;
+        let Bits { width, signed, .. } = self.bits()?;
         self.expect_mark('+')?;
         let add = self.number("what is added")?;
         let span = self.since(start);
-        if width % 8 != 0 {
-            self.error(&codes::BAD_WIDTH, span, "an extension has whole octets");
+        if signed || width % 8 != 0 {
+            self.error(&codes::BAD_WIDTH, span, "an extension has whole octets, and no sign");
             return None;
         }
         Some(Extension { value, octets: width / 8, add })
@@ -190,8 +193,7 @@ impl Parser<'_> {
 
     fn field_type(&mut self) -> Option<FieldType> {
         if self.is_bits() {
-            let (width, little) = self.bits()?;
-            return Some(FieldType::Bits { width, little });
+            return self.bits().map(FieldType::Bits);
         }
         if self.peek().kind == TokenKind::Number {
             return self.digits_or_octets();
@@ -228,15 +230,14 @@ impl Parser<'_> {
                 self.bump();
                 self.expect_word("of")?;
                 if self.is_bits() {
-                    let (width, little) = self.bits()?;
-                    return Some(FieldType::List(ListOf::Bits { width, little }));
+                    return Some(FieldType::List(ListOf::Bits(self.bits()?)));
                 }
                 Some(FieldType::List(ListOf::Part(self.name("a width or a part")?)))
             }
             "stream" => self.stream(),
             _ => {
                 self.unexpected(
-                    "a type: `u16`, `token`, `word`, `until \"…\"`, `rest`, `3 digits`, `decimal`, \
+                    "a type: `u16`, `i16`, `token`, `word`, `until \"…\"`, `rest`, `3 digits`, `decimal`, \
                      `N octets`, `one of \"…\"`, `list of …`, `stream …`",
                 );
                 self.help_with_a_type();

@@ -130,11 +130,8 @@ impl Parser<'_> {
         let name = self.name("a name")?;
         self.expect_mark(':')?;
         let start = self.at;
-        if self.is_below_zero() {
-            return None;
-        }
         let ty = match (self.peek().kind, self.word()) {
-            (TokenKind::Number, _) => {
+            _ if self.is_number_at(0) => {
                 let (low, high) = self.bounds()?;
                 ValueType::Int { low, high }
             }
@@ -146,7 +143,7 @@ impl Parser<'_> {
             (_, "list") => {
                 self.bump();
                 self.expect_word("of")?;
-                let element = if self.peek().kind == TokenKind::Number {
+                let element = if self.is_number_at(0) {
                     let (low, high) = self.bounds()?;
                     ListElement::Int { low, high }
                 } else if self.eat_words(&["peer", "of"]) {
@@ -178,12 +175,12 @@ impl Parser<'_> {
 
     /// `LOW..HIGH`
     fn bounds(&mut self) -> Option<(super::super::ast::Number, super::super::ast::Number)> {
-        let low = self.number("the least value")?;
+        let low = self.signed_number("the least value")?;
         if self.peek().kind != TokenKind::Range {
             self.unexpected("`..` and the greatest value, as in `0..255`");
             return None;
         }
         self.bump();
-        Some((low, self.number("the greatest value")?))
+        Some((low, self.signed_number("the greatest value")?))
     }
 }

@@ -396,15 +396,41 @@ impl Parser<'_> {
         }
         self.bump();
         let digits = self.text_of(token).replace('_', "");
-        let value = match digits.strip_prefix("0x") {
-            Some(hex) => i64::from_str_radix(hex, 16),
-            None => digits.parse(),
-        };
-        if let Ok(value) = value {
+        let value = value_of("", &digits);
+        if let Some(value) = value {
             return Some(Number { value, span: token.span });
         }
         let message = format!("`{}` is no number below 2^63", self.text_of(token));
         self.error(&codes::BAD_NUMBER, token.span, message);
+        None
+    }
+
+    /// Whether a number comes next, perhaps with a sign.
+    fn is_number_at(&self, ahead: usize) -> bool {
+        let signed = self.peek_at(ahead).kind == TokenKind::Mark('-');
+        self.peek_at(ahead + usize::from(signed)).kind == TokenKind::Number
+    }
+
+    /// Whether a line begins here with a negative number: it goes on with no value of the line before.
+    fn is_negative_on_its_line(&self) -> bool {
+        let (sign, number) = (self.peek(), self.peek_at(1));
+        sign.first && is_signed(sign, number)
+    }
+
+    /// `12` or `-12`
+    fn signed_number(&mut self, what: &str) -> Option<Number> {
+        let minus = self.peek().span;
+        if !self.is_mark('-') || !self.is_number_at(0) {
+            return self.number(what);
+        }
+        self.bump();
+        let token = self.bump();
+        let (span, text) = (minus.to(token.span), self.text_of(token));
+        if let Some(value) = value_of("-", &text.replace('_', "")) {
+            return Some(Number { value, span });
+        }
+        let message = format!("`-{text}` is no number of at least -2^63");
+        self.error(&codes::BAD_NUMBER, span, message);
         None
     }
 
@@ -537,7 +563,7 @@ impl Parser<'_> {
     /// A number, a text, octets, or a declared constant.
     fn literal(&mut self, what: &str) -> Option<Literal> {
         match self.peek().kind {
-            TokenKind::Number => self.number(what).map(Literal::Number),
+            _ if self.is_number_at(0) => self.signed_number(what).map(Literal::Number),
             TokenKind::Text | TokenKind::Hex => self.plain_text(what).map(Literal::Octets),
             TokenKind::Word => self.name(what).map(Literal::Name),
             _ => {
@@ -611,6 +637,21 @@ impl Parser<'_> {
 
 /// Maximum duration: a year, in milliseconds.
 const TIME_MS_MAX: u64 = 365 * 86_400_000;
+
+/// Whether a sign and a number are a negative number: nothing stands between them.
+fn is_signed(sign: Token, number: Token) -> bool {
+    sign.kind == TokenKind::Mark('-')
+        && number.kind == TokenKind::Number
+        && sign.span.end == number.span.start
+}
+
+/// The number that a sign and digits give, decimal or `0x…`.
+fn value_of(sign: &str, digits: &str) -> Option<i64> {
+    match digits.strip_prefix("0x") {
+        Some(hex) => i64::from_str_radix(&format!("{sign}{hex}"), 16).ok(),
+        None => format!("{sign}{digits}").parse().ok(),
+    }
+}
 
 fn escape(rest: &mut std::str::CharIndices<'_>) -> Option<u8> {
     let hex = |c: Option<(usize, char)>| c.and_then(|(_, c)| c.to_digit(16));

@@ -66,6 +66,7 @@ void gw_connect_failed(struct gw_machine *m, gw_time now, gw_id id)
     const struct conn *conn = conn_of(m, id);
     if (conn && conn->state == CONNECTING) {
         count(m, GW_COUNT_CONNECT_FAILED);
+        server_is_lost(m, id, GW_LOST_UNREACHABLE);
         conn_lose(m, id);
     }
     settle(m);
@@ -105,6 +106,7 @@ void gw_broken(struct gw_machine *m, gw_time now, gw_id id)
     m->now = now;
     if (conn_of(m, id)) {
         count(m, GW_COUNT_BROKEN);
+        server_ends(m, id);
         conn_lose(m, id);
     }
     settle(m);

@@ -311,6 +311,8 @@ void send_datagram_to(struct gw_machine *m, gw_id id, const struct gw_address *t
     }
     exchange->by_datagram = true;
     exchange->to = *to;
+    if (task->target.name[0] && (exchange->target = take_zeroed(sizeof *exchange->target)))
+        *exchange->target = task->target;
     exchange->octets = letter->octets;
     letter->octets = (struct gw_octets){0};
     task->letter = NULL;

@@ -57,10 +57,12 @@ void gw_resolved(struct gw_machine *m, gw_time now, gw_id id, const struct gw_ad
                                .address = *address}))
             conn_lose(m, query->conn);
     } else if (conn) {
+        server_is_lost(m, query->conn, GW_LOST_UNRESOLVED);
         conn_lose(m, query->conn);
     } else if (query->task && address) {
         send_datagram_to(m, query->task, address);
     } else if (query->task) {
+        asked_server_is_lost(m, query->task, GW_LOST_UNRESOLVED);
         send_failed(m, query->task);
     }
     give(query, sizeof *query);
@@ -276,10 +278,12 @@ void serve_waiters(struct gw_machine *m, gw_id id)
 void begin_opening(struct gw_machine *m, gw_id id)
 {
     const struct conn *conn = conn_of(m, id);
-    if (!conn || !conn->about->opening)
+    if (!conn || !conn->about->opening) {
+        server_is_connected(m, id);
         serve_waiters(m, id);
-    else if (!task_start(m, conn->about->opening, BY_OPENING, id, 0))
+    } else if (!task_start(m, conn->about->opening, BY_OPENING, id, 0)) {
         conn_lose(m, id);
+    }
 }
 
 struct exchange *exchange_new(struct gw_machine *m, struct running *task)
@@ -377,6 +381,7 @@ void response_begun(struct gw_machine *m, gw_id id, gw_id incoming)
     exchange->begun = true;
     timer_cancel(m, &exchange->repetition);
     gw_octets_free(&exchange->octets);
+    server_answers(m, exchange);
     message->task = exchange->task;
     if (exchange->gather)
         gathered(m, exchange->task, incoming);
@@ -523,6 +528,8 @@ void exchange_is_late(struct gw_machine *m, gw_id id)
         return;
     gw_id task = exchange->task, conn = exchange->conn;
     bool gather = exchange->gather, begun = exchange->begun;
+    if (!gather && !begun)
+        exchange_was_silent(m, exchange);
     exchange_end(m, id);
     if (gather) {
         gather_is_over(m, task);

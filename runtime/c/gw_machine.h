@@ -375,6 +375,28 @@ enum gw_count {
 };
 uint64_t gw_counted(const struct gw_machine *m, enum gw_count what);
 
+/* What a client role has seen of its server: a connection that is ready for requests, the beginning of an
+   answer, or why it is regarded as lost. */
+enum gw_seen {
+    GW_SEEN_CONNECTED,
+    GW_SEEN_ANSWERED,
+    GW_LOST_UNRESOLVED,  /* its name has no address */
+    GW_LOST_UNREACHABLE, /* no connection can be made */
+    GW_LOST_CLOSED,      /* it ended a connection in use */
+    GW_LOST_SILENT,      /* it did not answer in the time of the program */
+    GW_LOST_REFUSED      /* the role's `opening` failed */
+};
+
+struct gw_peer_seen {
+    unsigned role;
+    struct gw_target target;
+    enum gw_seen seen;
+};
+/* The next one, the oldest first; false if there is none. Of too many the oldest are dropped. */
+bool gw_poll_peer(struct gw_machine *m, struct gw_peer_seen *seen);
+/* Whether connections and answers are told, too, and not only losses. */
+void gw_tell_reached(struct gw_machine *m, bool whether);
+
 /* Steps of powers of two of a latency: the last is above an hour. */
 #define GW_LATENCY_STEPS 33
 

@@ -12,6 +12,8 @@
 #define TURN_MESSAGES 8u
 /* Names that may be asked for at once. */
 #define QUERIES_MAX 64u
+/* What is seen of servers and not polled yet. */
+#define PEERS_SEEN_MAX 64u
 /* How long a connection that we ended is read from (RFC 9112 §9.6). */
 #define LINGER GW_MILLISECONDS(2000)
 
@@ -218,7 +220,7 @@ struct exchange {
     unsigned role;
     gw_id task, conn;
     struct gw_address to;
-    struct gw_target *target;
+    struct gw_target *target; /* to be sent to again, or of a datagram if that is a name */
     bool by_datagram, begun, gather;
     struct gw_octets flow, octets;
     struct timer timer, repetition;
@@ -305,6 +307,9 @@ struct gw_machine {
     size_t window;
     uint64_t counts[GW_COUNTS];
     struct gw_handled *handled; /* by handler */
+    struct gw_peer_seen seen[PEERS_SEEN_MAX]; /* a ring */
+    unsigned seen_first, seen_count;
+    bool tells_reached;
     bool draining;
 };
 
@@ -433,6 +438,16 @@ struct exchange *exchange_new(struct gw_machine *m, struct running *task);
 bool ask_name(struct gw_machine *m, const struct gw_target *target, gw_id conn, gw_id task,
               gw_id *query);
 void query_end(struct gw_machine *m, gw_id query);
+
+/* ---- reach.c ---- */
+/* Of a connection, of the server that a handler was to send a datagram, of an exchange that is too late. */
+void server_is_lost(struct gw_machine *m, gw_id conn, enum gw_seen how);
+void asked_server_is_lost(struct gw_machine *m, gw_id task, enum gw_seen how);
+void exchange_was_silent(struct gw_machine *m, const struct exchange *exchange);
+void server_answers(struct gw_machine *m, const struct exchange *exchange);
+void server_is_connected(struct gw_machine *m, gw_id conn);
+/* It has ended its connection. */
+void server_ends(struct gw_machine *m, gw_id conn);
 
 /* ---- datagram.c ---- */
 bool add_address(struct gw_octets *key, const struct gw_address *address);

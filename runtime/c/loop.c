@@ -123,6 +123,21 @@ static bool is_left(struct loop *loop, struct peer *peer)
     return true;
 }
 
+/* What was seen before is not for the reason for which this connection is over. */
+static void is_broken(struct loop *loop, gw_id id, int error)
+{
+    gw_see_peers(loop->machine, 0);
+    gw_broken(loop->machine, gw_now(), id);
+    gw_see_peers(loop->machine, error);
+}
+
+static void is_unreachable(struct loop *loop, gw_id id, int error)
+{
+    gw_see_peers(loop->machine, 0);
+    gw_connect_failed(loop->machine, gw_now(), id);
+    gw_see_peers(loop->machine, error);
+}
+
 /* Reads as long as there is something, room for it, and its turn. */
 static void read_from(struct loop *loop, gw_id id)
 {
@@ -147,7 +162,7 @@ static void read_from(struct loop *loop, gw_id id)
             peer->readable = false;
         } else if (errno != EINTR) {
             peer->readable = false;
-            gw_broken(loop->machine, gw_now(), id);
+            is_broken(loop, id, errno);
         }
     }
     await(loop, id);
@@ -171,7 +186,7 @@ static void write_to(struct loop *loop, gw_id id)
             peer->writable = false;
         } else if (gone == 0 || errno != EINTR) {
             peer->writable = false;
-            gw_broken(loop->machine, gw_now(), id);
+            is_broken(loop, id, gone ? errno : 0);
         }
     }
     /* What was to follow did not. */
@@ -189,9 +204,10 @@ static void do_connect(struct loop *loop, const struct gw_output *output)
         poller_await(peer->watched, false, true);
         return;
     }
+    int error = errno;
     if (fd >= 0)
         gw_close(fd, false);
-    gw_connect_failed(loop->machine, gw_now(), output->id);
+    is_unreachable(loop, output->id, error);
 }
 
 static void do_close(struct loop *loop, const struct gw_output *output)
@@ -349,7 +365,7 @@ static void connected(struct loop *loop, struct peer *peer)
     }
     /* The machine says no more of a connection that never was. */
     peer_close(loop, peer, false);
-    gw_connect_failed(loop->machine, gw_now(), id);
+    is_unreachable(loop, id, wrong);
 }
 
 static void names(struct loop *loop)
@@ -524,6 +540,7 @@ int gw_serve(struct gw_machine *machine, bool share)
         if (gw_poll_timeout(machine, &due) && due <= gw_now())
             gw_handle_timeout(machine, gw_now());
         perform_all(&loop);
+        gw_see_peers(machine, 0);
         open_doors(&loop);
         if (loop.until && (is_done(&loop) || gw_now() >= loop.until))
             loop.over = true;

@@ -264,6 +264,7 @@ static void after_reading(struct gw_machine *m, gw_id id)
         conn->state != OPEN)
         return;
     /* Nothing more will come, and nothing is unread or half read. */
+    server_ends(m, id);
     if (conn->about->client || conn->receiver)
         conn_lose(m, id);
     else if (!conn->requests)

@@ -36,6 +36,10 @@ void gw_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* What was counted, and what became of the handlers, line by line. */
 void gw_report(const struct gw_machine *machine);
 
+/* Takes what the machine has seen of servers, with the system's error if that is why: a server that is
+   lost or back is a line of the log. */
+void gw_see_peers(struct gw_machine *machine, int error);
+
 /* Whether another loop's process leads this one, and passes its signals on. */
 bool gw_is_led(void);
 

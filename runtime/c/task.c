@@ -92,6 +92,7 @@ static void opening_done(struct gw_machine *m, struct running *task)
     gw_id conn = task->origin == BY_OPENING ? task->conn : 0;
     task->finished = true;
     task_end(m, task->id);
+    server_is_connected(m, conn);
     serve_waiters(m, conn);
     let_go_if_free(m, conn);
 }
@@ -335,6 +336,7 @@ static void connection_is_late(struct gw_machine *m, struct running *task)
     const struct conn *conn = conn_of(m, id);
     /* Nobody knows whether it will ever be there. */
     if (conn && !conn->waiters.count && (conn->state != OPEN || conn->opening)) {
+        server_is_lost(m, id, GW_LOST_SILENT);
         leave(m, id);
         conn_lose(m, id);
     }
@@ -358,6 +360,7 @@ void wait_is_over(struct gw_machine *m, gw_id id)
         break;
     case WAIT_WRITTEN:
         count(m, GW_COUNT_LATE);
+        server_is_lost(m, task->waits_for, GW_LOST_SILENT);
         conn_lose(m, task->waits_for);
         send_failed(m, id);
         break;
@@ -459,5 +462,6 @@ void task_fail(struct gw_machine *m, gw_id id)
     if (request)
         answer_request(m, request, m->program->roles[task->role].failed);
     task_end(m, id);
+    server_is_lost(m, conn, GW_LOST_REFUSED);
     conn_lose(m, conn);
 }

@@ -88,6 +88,9 @@ fn main() {
         let name = format!("{}_rests_with_a_client_that_says_no_more", language.name);
         let rests = move || rests_half_closed(language);
         trials.push(Trial::test(name, rests).with_ignored_flag(missing));
+        let name = format!("{}_tells_of_a_server_that_is_lost_and_back", language.name);
+        let tells = move || tells_of_its_server(language);
+        trials.push(Trial::test(name, tells).with_ignored_flag(missing));
         let alone = Needs::new().namespaces().missing().is_some();
         let missing = missing || alone || !Path::new(MIGRATE).exists();
         let name = format!("{}_is_replaced_and_nobody_is_turned_away", language.name);
@@ -284,6 +287,33 @@ fn rests_half_closed(language: Language) -> Result<(), Failed> {
     let _silent = next.accept()?;
     session.0.get_mut().shutdown(Shutdown::Write)?;
     rests(&relay.process.0)
+}
+
+/// A server that nobody reaches is told once, and so is its return; both are counted.
+fn tells_of_its_server(language: Language) -> Result<(), Failed> {
+    let words = (language.build)(&directory(language))?;
+    let (port, next) = (free_port(), free_port());
+    let mut relay = Command::new(&words[0]);
+    relay.args(&words[1..]).arg(format!("next=127.0.0.1:{next}"));
+    let relay = serve(relay.arg(format!("inside=127.0.0.1:{port}")))?;
+    relay.await_told("ready")?;
+    let mut session = Session::begin(port)?;
+    session.say("HELO client\r\n", "250")?;
+    session.say("MAIL FROM:<a@example.com>\r\n", "451")?;
+    session.say("MAIL FROM:<a@example.com>\r\n", "451")?;
+    let lost = format!("peer-lost: cannot reach its next at 127.0.0.1:{next}: ");
+    let told = relay.await_told(&lost)?;
+    if !told.contains("Connection refused") {
+        return Err(told.into());
+    }
+    let listener = TcpListener::bind(("127.0.0.1", next))?;
+    std::thread::spawn(move || listener.incoming().flatten().for_each(|stream| take_mail(&stream)));
+    session.say("MAIL FROM:<a@example.com>\r\n", "250")?;
+    relay.await_told(&format!("peer-back: reaches its next at 127.0.0.1:{next} again, after "))?;
+    let id = relay.process.0.id();
+    succeed(Command::new("sh").args(["-c", &format!("kill -USR1 {id}")]))?;
+    let told = [relay.await_told("peers_lost ")?, relay.await_told("peers_back ")?];
+    if told.iter().all(|line| line.ends_with(" 1")) { Ok(()) } else { Err(told.concat().into()) }
 }
 
 /// What a loop reads between two questions to the system: a turn of 16 KiB of each of the two

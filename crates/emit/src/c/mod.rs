@@ -13,7 +13,7 @@ use std::fmt::Write;
 use text::number;
 
 /// The runtime to compile the generated text with, file by file.
-pub const RUNTIME: [(&str, &str); 24] = [
+pub const RUNTIME: [(&str, &str); 25] = [
     ("gw_message.h", include_str!("../../../../runtime/c/gw_message.h")),
     ("gw_read.h", include_str!("../../../../runtime/c/gw_read.h")),
     ("gw_whole.h", include_str!("../../../../runtime/c/gw_whole.h")),
@@ -36,6 +36,7 @@ pub const RUNTIME: [(&str, &str); 24] = [
     ("exchange.c", include_str!("../../../../runtime/c/exchange.c")),
     ("session.c", include_str!("../../../../runtime/c/session.c")),
     ("peers.c", include_str!("../../../../runtime/c/peers.c")),
+    ("reach.c", include_str!("../../../../runtime/c/reach.c")),
     ("datagram.c", include_str!("../../../../runtime/c/datagram.c")),
     ("values.c", include_str!("../../../../runtime/c/values.c")),
 ];

@@ -23,7 +23,7 @@ macro_rules! class_file {
 }
 
 /// The runtime to compile the generated text with, file by file.
-pub const RUNTIME: [(&str, &str); 70] = [
+pub const RUNTIME: [(&str, &str); 73] = [
     class_file!("Answer"),
     class_file!("Answers"),
     class_file!("Bounds"),
@@ -51,6 +51,7 @@ pub const RUNTIME: [(&str, &str); 70] = [
     class_file!("Kind"),
     class_file!("Letter"),
     class_file!("Loop"),
+    class_file!("LostServers"),
     class_file!("Machine"),
     class_file!("Main"),
     class_file!("Message"),
@@ -60,12 +61,14 @@ pub const RUNTIME: [(&str, &str); 70] = [
     class_file!("Octets"),
     class_file!("Order"),
     class_file!("Output"),
+    class_file!("PeerSeen"),
     class_file!("Peers"),
     class_file!("PeersKind"),
     class_file!("Pool"),
     class_file!("Program"),
     class_file!("Pump"),
     class_file!("Queue"),
+    class_file!("Reach"),
     class_file!("Reader"),
     class_file!("Reading"),
     class_file!("Reason"),

@@ -237,6 +237,7 @@ public final class Driver {
                 now = 0;
                 pool = new Pool(words.length > 1 ? Long.parseLong(words[1]) : 1 << 28);
                 machine = new Machine(now, program, pool, 0);
+                machine.tellReached(true);
                 break;
             case "drain":
                 machine.drain(now);
@@ -314,6 +315,9 @@ public final class Driver {
         private void settle() {
             for (Output output = machine.poll(); output != null; output = machine.poll())
                 perform(output);
+            for (PeerSeen peer = machine.pollPeer(); peer != null; peer = machine.pollPeer())
+                OUT.print("server r" + peer.role() + " " + peer.seen().word() + " "
+                    + peer.address() + "\n");
         }
 
         private void perform(Output output) {

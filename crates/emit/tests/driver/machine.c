@@ -12,11 +12,12 @@
  *   resolved QUERY, unknown QUERY, drain
  *
  * Told are `connect ID ROLE`, `wrote ID HEX`, `shutdown ID`, `close ID`, `datagram ROLE HEX`,
- * `resolve QUERY NAME`, and a line with a dot behind the last of them. Connections and names are
+ * `resolve QUERY NAME`, `server rROLE WORD ADDRESS`, and a line with a dot behind the last of them. Connections and names are
  * counted in the order in which they were told.
  */
 #include "gw_machine.h"
 
+#include <arpa/inet.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -118,11 +119,26 @@ static void perform(struct gw_output *output)
     }
 }
 
+static void show_peer(const struct gw_peer_seen *peer)
+{
+    static const char *const words[] = {"connected", "answered", "unresolved", "unreachable",
+                                        "closed",    "silent",   "refused"};
+    const struct gw_address *address = &peer->target.address;
+    char text[INET6_ADDRSTRLEN];
+    inet_ntop(address->six ? AF_INET6 : AF_INET, address->octets, text, sizeof text);
+    bool six = address->six && !peer->target.name[0];
+    printf("server r%u %s %s%s%s:%u\n", peer->role, words[peer->seen], six ? "[" : "",
+           peer->target.name[0] ? peer->target.name : text, six ? "]" : "", address->port);
+}
+
 static void settle(void)
 {
     struct gw_output output;
     while (gw_poll(machine, &output))
         perform(&output);
+    struct gw_peer_seen peer;
+    while (gw_poll_peer(machine, &peer))
+        show_peer(&peer);
 }
 
 static void pass(gw_time to)
@@ -238,6 +254,7 @@ static void tell(const char *line)
     if (!strcmp(word, "new")) {
         leave();
         machine = gw_machine_new(now, &gw_program, 0);
+        gw_tell_reached(machine, true);
     } else if (!strcmp(word, "time")) {
         pass(of);
     } else if (!strcmp(word, "accept")) {

@@ -188,6 +188,8 @@ impl Play<'_> {
                 ["shutdown", id] => self.ended(id, false),
                 ["close", id, ..] => self.ended(id, true),
                 ["resolve", query, _] => self.tell(&format!("resolved {query}"))?,
+                // What it sees of its servers is compared in random runs.
+                ["server", ..] => {}
                 _ => return Err(format!("the gateway said {told}").into()),
             }
         }

@@ -11,7 +11,9 @@ use core::fmt;
 use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;
 use gatewright_lang::ir::{Program, RoleId, Side};
-use gatewright_translate::machine::{ConnId, Machine, MachineConfig, Output, QueryId};
+use gatewright_translate::machine::{
+    ConnId, Machine, MachineConfig, Output, PeerLoss, PeerSeen, QueryId,
+};
 use std::sync::Arc;
 
 /// What happens. Connections and names are counted in the order in which they were told.
@@ -61,7 +63,8 @@ pub struct Native {
 
 impl Native {
     pub fn new(program: &Arc<Program>) -> Self {
-        let machine = Machine::new(Duration::ZERO, program, &MachineConfig::default()).unwrap();
+        let mut machine = Machine::new(Duration::ZERO, program, &MachineConfig::default()).unwrap();
+        machine.report_reached(true);
         Self {
             machine,
             program: Arc::clone(program),
@@ -166,6 +169,18 @@ impl Native {
                 _ => continue,
             };
             self.told.push(line);
+        }
+        while let Some(report) = self.machine.poll_peer() {
+            let seen = match report.seen {
+                PeerSeen::Connected => "connected",
+                PeerSeen::Answered => "answered",
+                PeerSeen::Lost(PeerLoss::Unresolved) => "unresolved",
+                PeerSeen::Lost(PeerLoss::Unreachable) => "unreachable",
+                PeerSeen::Lost(PeerLoss::Closed) => "closed",
+                PeerSeen::Lost(PeerLoss::Silent) => "silent",
+                PeerSeen::Lost(PeerLoss::Refused) => "refused",
+            };
+            self.told.push(format!("server r{} {seen} {}", report.role.index(), report.target));
         }
     }
 }

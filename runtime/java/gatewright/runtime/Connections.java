@@ -51,6 +51,7 @@ final class Connections {
         Conn conn = m.conns.get(id);
         if (conn != null && conn.state == State.CONNECTING) {
             m.count(Count.CONNECT_FAILED);
+            m.reach.isLost(id, PeerSeen.Seen.UNREACHABLE);
             lose(id);
         }
     }
@@ -81,6 +82,7 @@ final class Connections {
     void broken(long id) {
         if (m.conns.get(id) != null) {
             m.count(Count.BROKEN);
+            m.reach.ends(id);
             lose(id);
         }
     }

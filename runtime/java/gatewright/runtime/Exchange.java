@@ -8,6 +8,7 @@ final class Exchange {
     final int role;
     final long task;
     final boolean gather;
+    final Target target;
     final long deadline;
     final Timer timer;
     final Timer repetition;
@@ -17,7 +18,6 @@ final class Exchange {
     Common flow;
     long conn;
     InetSocketAddress to;
-    Target target;
     boolean byDatagram;
     boolean begun;
     long pause;
@@ -28,6 +28,7 @@ final class Exchange {
         role = task.role;
         this.task = task.id;
         gather = task.gatherMax > 0;
+        target = task.target;
         deadline = task.deadline;
         flow = task.flow;
         timer = new Timer(Timer.Kind.EXCHANGE, id);

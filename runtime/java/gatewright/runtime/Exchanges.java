@@ -192,10 +192,12 @@ final class Exchanges {
 
     void beginOpening(long id) {
         Conn conn = m.conns.get(id);
-        if (conn != null && conn.about.opening != null)
+        if (conn != null && conn.about.opening != null) {
             m.running.start(conn.about.opening, Task.Origin.BY_OPENING, id, 0);
-        else
+        } else {
+            m.reach.isConnected(id);
             serveWaiters(id);
+        }
     }
 
     Exchange begin(Task task) {
@@ -242,10 +244,8 @@ final class Exchanges {
         if (task.respond) {
             Exchange exchange = begin(task);
             exchange.conn = connId;
-            if (conn.kept && !letter.streams) {
+            if (conn.kept && !letter.streams)
                 exchange.octets.add(letter.octets.text());
-                exchange.target = task.target;
-            }
             conn.exchanges.add(exchange.id);
         } else {
             letter.told = Letter.Told.SENT;
@@ -280,6 +280,7 @@ final class Exchanges {
         exchange.begun = true;
         m.timers.cancel(exchange.repetition);
         exchange.octets.free();
+        m.reach.answers(exchange);
         message.task = exchange.task;
         if (exchange.gather)
             m.running.gathered(exchange.task, incoming);
@@ -351,7 +352,7 @@ final class Exchanges {
     /** A request whose kept connection had gone is sent over a new one. */
     private boolean sendAgain(Exchange exchange) {
         Task task = m.tasks.get(exchange.task);
-        if (task == null || exchange.target == null)
+        if (task == null)
             return false;
         Letter letter = new Letter(m.pool);
         letter.octets.take(exchange.octets);
@@ -405,8 +406,10 @@ final class Exchanges {
             return;
         }
         m.count(Count.LATE);
-        if (!exchange.begun)
+        if (!exchange.begun) {
+            m.reach.wasSilent(exchange);
             m.running.sendFailed(exchange.task);
+        }
         m.connections.lose(exchange.conn);
     }
 }

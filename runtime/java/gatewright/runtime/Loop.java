@@ -61,6 +61,8 @@ final class Loop implements Runnable {
     }
 
     private final Machine machine;
+    private final LostServers lost;
+    private final boolean led;
     private final Role[] about;
     private final Selector selector;
     private final Resolver resolver;
@@ -90,8 +92,10 @@ final class Loop implements Runnable {
      *
      * @throws IOException if one cannot be opened; the message says which
      */
-    Loop(Machine machine, boolean share, boolean led) throws IOException {
+    Loop(Machine machine, LostServers lost, boolean share, boolean led) throws IOException {
         this.machine = machine;
+        this.lost = lost;
+        this.led = led;
         about = machine.program.roles();
         selector = Selector.open();
         resolver = new Resolver(selector::wakeup);
@@ -166,6 +170,7 @@ final class Loop implements Runnable {
                 if (machine.timeout() <= Time.now())
                     machine.handleTimeout(Time.now());
                 performAll();
+                lost.see(machine, null);
                 if (shut <= Time.now())
                     openDoors();
                 if (until != Long.MAX_VALUE && (isDone() || Time.now() >= until))
@@ -239,6 +244,8 @@ final class Loop implements Runnable {
                 Main.log(machine.program, what.word() + " " + machine.counted(what));
         Pool pool = machine.pool;
         Main.log(machine.program, "memory " + pool.lent() + " of " + pool.held() + " octets");
+        if (!led)
+            lost.report();
         for (Handled handled : machine.handled())
             if (handled.count() > 0)
                 Main.log(machine.program, handled.toString());
@@ -395,6 +402,19 @@ final class Loop implements Runnable {
         }
     }
 
+    /** What was seen before is not for the reason for which this connection is over. */
+    private void broken(long id, Exception why) {
+        lost.see(machine, null);
+        machine.broken(Time.now(), id);
+        lost.see(machine, why);
+    }
+
+    private void connectFailed(long id, Exception why) {
+        lost.see(machine, null);
+        machine.connectFailed(Time.now(), id);
+        lost.see(machine, why);
+    }
+
     /** Reads as long as there is something, room for it, and its turn. */
     private void readFrom(Peer peer) {
         while (!peer.over) {
@@ -418,7 +438,7 @@ final class Loop implements Runnable {
                 if (got < room)
                     return;
             } catch (IOException broken) {
-                machine.broken(Time.now(), peer.id);
+                broken(peer.id, broken);
                 return;
             }
         }
@@ -441,7 +461,7 @@ final class Loop implements Runnable {
                     return;
                 }
             } catch (IOException broken) {
-                machine.broken(Time.now(), peer.id);
+                broken(peer.id, broken);
                 return;
             }
         }
@@ -459,7 +479,7 @@ final class Loop implements Runnable {
         } catch (IOException refused) {
             // The machine says no more of a connection that never was.
             close(peer, false);
-            machine.connectFailed(Time.now(), peer.id);
+            connectFailed(peer.id, refused);
         }
     }
 
@@ -521,7 +541,7 @@ final class Loop implements Runnable {
         } catch (IOException | RuntimeException wrong) {
             if (channel != null)
                 close(new Peer(output.id(), channel), false);
-            machine.connectFailed(Time.now(), output.id());
+            connectFailed(output.id(), wrong);
         }
     }
 
@@ -529,7 +549,7 @@ final class Loop implements Runnable {
         try {
             peer.channel.shutdownOutput();
         } catch (IOException broken) {
-            machine.broken(Time.now(), peer.id);
+            broken(peer.id, broken);
         }
     }
 

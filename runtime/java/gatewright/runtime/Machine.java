@@ -49,6 +49,7 @@ public final class Machine {
     final Answers answers = new Answers(this);
     final Tasks running = new Tasks(this);
     final Exchanges air = new Exchanges(this);
+    final Reach reach = new Reach(this);
     final Datagrams datagrams = new Datagrams(this);
     final Sessions remembered = new Sessions(this);
     final Peers stored = new Peers(this);
@@ -328,6 +329,16 @@ public final class Machine {
     /** How often something was counted. */
     public long counted(Count what) {
         return counts[what.ordinal()];
+    }
+
+    /** What was seen of a server, the oldest first; null if there is nothing. */
+    public PeerSeen pollPeer() {
+        return reach.poll();
+    }
+
+    /** Whether connections and answers of servers are told, too, and not only losses. */
+    public void tellReached(boolean whether) {
+        reach.tellsReached = whether;
     }
 
     /** What became of the runs of each handler, in the program's order. */

@@ -57,6 +57,7 @@ public final class Main {
         checkLimit(program, loops);
         List<Loop> all = new ArrayList<>();
         try {
+            LostServers lost = new LostServers(program);
             for (int index = 0; index < loops; index++) {
                 Machine machine = machine(program, loops);
                 for (String address : addresses) {
@@ -67,7 +68,7 @@ public final class Main {
                 }
                 if (index == 0 && !replaces)
                     alone(machine);
-                all.add(new Loop(machine, loops > 1, index > 0));
+                all.add(new Loop(machine, lost, loops > 1, index > 0));
             }
         } catch (IOException wrong) {
             log(program, wrong.getMessage());

@@ -56,10 +56,12 @@ final class Names {
             conn.query = 0;
             m.output(Output.connect(conn.id, conn.role, address));
         } else if (conn != null) {
+            m.reach.isLost(query.conn, PeerSeen.Seen.UNRESOLVED);
             m.connections.lose(query.conn);
         } else if (query.task != 0 && address != null) {
             m.datagrams.sendTo(query.task, address);
         } else if (query.task != 0) {
+            m.reach.askedIsLost(query.task, PeerSeen.Seen.UNRESOLVED);
             m.running.sendFailed(query.task);
         }
     }

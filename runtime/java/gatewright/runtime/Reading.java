@@ -233,6 +233,7 @@ final class Reading {
                 || conn.state != Conn.State.OPEN)
             return;
         // Nothing more will come, and nothing is unread or half read.
+        m.reach.ends(id);
         if (conn.about.client || conn.receiver != 0)
             m.connections.lose(id);
         else if (conn.requests == 0)

@@ -37,6 +37,44 @@ record Target(String name, InetSocketAddress address) {
         return !name.isEmpty();
     }
 
+    /** As programs write it. */
+    @Override
+    public String toString() {
+        byte[] octets = isName() ? null : address.getAddress().getAddress();
+        String host = isName() ? name
+            : octets.length == 16 ? "[" + six(octets) + "]" : address.getAddress().getHostAddress();
+        return host + ":" + address.getPort();
+    }
+
+    /** RFC 5952: the first of the longest runs of groups that are 0, if of more than one, is `::`. */
+    private static String six(byte[] octets) {
+        int[] groups = new int[8];
+        for (int at = 0; at < groups.length; at++)
+            groups[at] = (octets[2 * at] & 0xff) << 8 | octets[2 * at + 1] & 0xff;
+        int from = 0;
+        int most = 1;
+        for (int at = 0; at < groups.length; at++) {
+            int zeros = 0;
+            while (at + zeros < groups.length && groups[at + zeros] == 0)
+                zeros++;
+            if (zeros > most) {
+                from = at;
+                most = zeros;
+            }
+        }
+        StringBuilder text = new StringBuilder();
+        for (int at = 0; at < groups.length; at++) {
+            if (most > 1 && at == from) {
+                text.append("::");
+                at += most - 1;
+            } else {
+                boolean first = text.length() == 0 || text.charAt(text.length() - 1) == ':';
+                text.append(first ? "" : ":").append(Integer.toHexString(groups[at]));
+            }
+        }
+        return text.toString();
+    }
+
     private static int port(String text) {
         if (text.isEmpty() || text.length() > 5)
             return 0;

@@ -62,6 +62,7 @@ final class Tasks {
         long conn = task.origin == Origin.BY_OPENING ? task.conn : 0;
         task.finished = true;
         end(task.id);
+        m.reach.isConnected(conn);
         m.air.serveWaiters(conn);
         m.connections.letGoIfFree(conn);
     }
@@ -295,6 +296,7 @@ final class Tasks {
         // Nobody knows whether it will ever be there.
         if (conn != null && conn.waiters.count() == 0
                 && (conn.state != Conn.State.OPEN || conn.opening != 0)) {
+            m.reach.isLost(conn.id, PeerSeen.Seen.SILENT);
             m.remembered.leave(conn.id);
             m.connections.lose(conn.id);
         }
@@ -317,6 +319,7 @@ final class Tasks {
             break;
         case WRITTEN:
             m.count(Count.LATE);
+            m.reach.isLost(task.waitsFor, PeerSeen.Seen.SILENT);
             m.connections.lose(task.waitsFor);
             sendFailed(id);
             break;
@@ -392,6 +395,7 @@ final class Tasks {
         if (request != null)
             m.answers.answerRequest(request, m.program.roles()[task.by].failed);
         end(id);
+        m.reach.isLost(conn, PeerSeen.Seen.REFUSED);
         m.connections.lose(conn);
     }
 }

@@ -307,7 +307,10 @@ impl Endpoint {
         flight.sent += 1;
         flight.timeout = flight.timeout.saturating_mul(2);
         flight.due = self.now.saturating_add(flight.timeout);
-        let (due, octets) = (flight.due, flight.octets.clone());
+        let (due, octets, purpose) = (flight.due, flight.octets.clone(), flight.purpose);
+        if let Purpose::Notification(observer) = purpose {
+            self.observers.retransmitted(observer);
+        }
         self.set_timer(due, Timer::Resend(to, id));
         self.counters.retransmitted += 1;
         self.send(to, octets);

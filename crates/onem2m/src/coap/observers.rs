@@ -1,7 +1,8 @@
 //! Observers, and how many there may be.
 //!
 //! A registration is one datagram, whose sender may be forged. So an observer counts as real only
-//! when it has acknowledged a notification, and until then it can lose its place to a newer one.
+//! when it has acknowledged a notification, and until then it can lose its place to a newer one. The
+//! first to lose it have been sent a notification again: a peer that is there would have answered.
 
 use super::blocks::Key;
 use super::{AskId, CoapMessage, Limits};
@@ -36,6 +37,8 @@ pub(super) struct Observers {
     by_network: HashMap<IpAddr, BTreeSet<AskId>>,
     /// Those that have acknowledged nothing yet; the oldest is first.
     unconfirmed: BTreeSet<AskId>,
+    /// Of [`Self::unconfirmed`], those whose notification was retransmitted.
+    silent: BTreeSet<AskId>,
 }
 
 impl Observers {
@@ -51,8 +54,8 @@ impl Observers {
         same.next().map(|(id, it)| (id, it.sequence))
     }
 
-    /// Whose place an observer at `from` takes: that of nobody, or of the oldest that has acknowledged
-    /// nothing.
+    /// Whose place an observer at `from` takes: that of nobody, or of one that has acknowledged nothing;
+    /// of those, the oldest whose notification was retransmitted, or else the oldest.
     ///
     /// # Errors
     ///
@@ -64,16 +67,26 @@ impl Observers {
     ) -> Result<Option<AskId>, Full> {
         let of_network = self.by_network.get(&network(from.ip()));
         if let Some(ids) = of_network.filter(|ids| ids.len() >= limits.observers_per_peer) {
-            let mut oldest = ids.iter().filter(|id| self.unconfirmed.contains(id));
-            return oldest.next().copied().map(Some).ok_or(Full);
+            let unconfirmed = ids.iter().filter(|id| self.unconfirmed.contains(id));
+            let first = unconfirmed.min_by_key(|id| (!self.silent.contains(id), **id));
+            return first.copied().map(Some).ok_or(Full);
         }
+        let first = self.silent.first().or_else(|| self.unconfirmed.first()).copied();
         if self.unconfirmed.len() >= limits.observers_unconfirmed {
-            return Ok(self.unconfirmed.first().copied());
+            return Ok(first);
         }
         if self.by_id.len() >= limits.observers {
-            return self.unconfirmed.first().copied().map(Some).ok_or(Full);
+            return first.map(Some).ok_or(Full);
         }
         Ok(None)
+    }
+
+    /// Records that the notification of an observer was retransmitted. One that has acknowledged an
+    /// earlier notification keeps its place: a lost datagram must not give it to a forged address.
+    pub(super) fn retransmitted(&mut self, id: AskId) {
+        if self.unconfirmed.contains(&id) {
+            self.silent.insert(id);
+        }
     }
 
     pub(super) fn add(&mut self, id: AskId, observer: Observer) {
@@ -85,6 +98,7 @@ impl Observers {
     pub(super) fn remove(&mut self, id: AskId) -> Option<Observer> {
         let observer = self.by_id.remove(&id)?;
         self.unconfirmed.remove(&id);
+        self.silent.remove(&id);
         let address = network(observer.from.ip());
         if let Some(ids) = self.by_network.get_mut(&address) {
             ids.remove(&id);
@@ -100,6 +114,7 @@ impl Observers {
         let observer = self.by_id.get_mut(&id)?;
         observer.flight = None;
         self.unconfirmed.remove(&id);
+        self.silent.remove(&id);
         Some(observer)
     }
 }

@@ -614,3 +614,55 @@ fn one_address_has_so_many_observers() {
     assert_eq!(server.counters().observers_full, 1);
     assert!(observe(&mut server, CLIENT, 1).is_some());
 }
+
+/// An observer that was sent its notification again gives way before an older one that was sent
+/// nothing yet, unless it has acknowledged an earlier notification.
+#[test]
+fn silent_observers_give_way_first() {
+    let mut server = endpoint(7);
+    let at = |number: u16| format!("192.0.2.9:{}", 1_024 + number);
+    let ids: Vec<AskId> =
+        (0..64).map(|number| observe(&mut server, &at(number), number).unwrap()).collect();
+    confirm(&mut server, &at(10), ids[10]);
+    for silent in [10, 40, 20] {
+        server.handle(seconds(1), Input::Notify { id: ids[silent], message: told("new") });
+    }
+    drain(&mut server);
+    // Each is retransmitted after 3 s at the latest (RFC 7252 §4.2).
+    server.handle(seconds(5), Input::Tick);
+    assert_eq!(drain(&mut server).0.len(), 3);
+    for (number, displaced) in [(64, 20), (65, 40), (66, 0), (67, 1)] {
+        let before = server.counters().observers_displaced;
+        observe(&mut server, &at(number), number).unwrap();
+        assert_eq!(server.counters().observers_displaced, before + 1);
+        server.handle(seconds(5), Input::Notify { id: ids[displaced], message: told("newer") });
+        assert_eq!(drain(&mut server), (Vec::new(), Vec::new()), "{displaced} has its place");
+    }
+    // One that answers late is silent no more.
+    let late = ids[30];
+    server.handle(seconds(6), Input::Notify { id: late, message: told("new") });
+    let first = id_of(&drain(&mut server).0[0]);
+    server.handle(seconds(10), Input::Tick);
+    drain(&mut server);
+    let acknowledgement = empty(MessageType::ACKNOWLEDGEMENT, first);
+    give(&mut server, seconds(10), &at(30), &acknowledgement);
+    drain(&mut server);
+    observe(&mut server, &at(68), 68).unwrap();
+    confirm(&mut server, &at(30), late);
+}
+
+/// The same where all unconfirmed observers together are too many.
+#[test]
+fn silent_observers_of_all_addresses_give_way_first() {
+    let mut server = endpoint(8);
+    let at = |number: u16| format!("198.51.{}.{}:5683", number >> 8, number & 0xff);
+    let ids: Vec<AskId> =
+        (0..256).map(|number| observe(&mut server, &at(number), number).unwrap()).collect();
+    server.handle(seconds(1), Input::Notify { id: ids[200], message: told("new") });
+    server.handle(seconds(5), Input::Tick);
+    drain(&mut server);
+    observe(&mut server, CLIENT, 1).unwrap();
+    server.handle(seconds(5), Input::Notify { id: ids[200], message: told("new") });
+    assert_eq!(drain(&mut server), (Vec::new(), Vec::new()), "its place is taken");
+    confirm(&mut server, &at(0), ids[0]);
+}

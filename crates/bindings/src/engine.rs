@@ -1,6 +1,6 @@
 //! Engine: one CSE state machine, its store, and the callers that wait for answers.
 
-use crate::observing::{Latest, Observed, Observing};
+use crate::observing::{Latest, ObservationSource, Observing};
 use crate::outgoing::Sender;
 use crate::queue_set::QueueSet;
 use crate::quota::Quotas;
@@ -98,8 +98,8 @@ struct ObservationGuard {
     token: Token,
 }
 
-impl Observed for ObservationGuard {
-    fn wants_next(&self) {
+impl ObservationSource for ObservationGuard {
+    fn request_next(&self) {
         if let Some(engine) = self.engine.upgrade() {
             engine.step(Input::ObserveNext(self.token));
         }

@@ -8,17 +8,17 @@ use tokio::sync::watch;
 /// The latest answer, until it is taken.
 pub(crate) type Latest = Arc<Mutex<Option<Response>>>;
 
-/// The side of the one who answers; dropping it ends the observation.
-pub(crate) trait Observed: fmt::Debug + Send + Sync {
-    /// The last answer has reached its reader, who wants the next one.
-    fn wants_next(&self);
+/// Produces the answers of an observation; dropping it ends the observation.
+pub(crate) trait ObservationSource: fmt::Debug + Send + Sync {
+    /// Asks for the next answer: the last one has reached its reader.
+    fn request_next(&self);
 }
 
 /// A retrieval that is answered after each change. The next answer is looked up when the reader asks
 /// for it, so a slow one costs nothing and misses intermediate answers.
 #[derive(Debug)]
 pub(crate) struct Observing {
-    observed: Box<dyn Observed>,
+    source: Box<dyn ObservationSource>,
     answers: watch::Receiver<Latest>,
     /// Whether an answer was taken.
     is_begun: bool,
@@ -26,14 +26,17 @@ pub(crate) struct Observing {
 
 impl Observing {
     /// An observation with these answers.
-    pub(crate) fn new(answers: watch::Receiver<Latest>, observed: impl Observed + 'static) -> Self {
-        Self { observed: Box::new(observed), answers, is_begun: false }
+    pub(crate) fn new(
+        answers: watch::Receiver<Latest>,
+        source: impl ObservationSource + 'static,
+    ) -> Self {
+        Self { source: Box::new(source), answers, is_begun: false }
     }
 
     /// The next answer; `None` after the last one.
     pub(crate) async fn next(&mut self) -> Option<Response> {
         if core::mem::replace(&mut self.is_begun, true) {
-            self.observed.wants_next();
+            self.source.request_next();
         }
         self.answers.changed().await.ok()?;
         let latest = Arc::clone(&self.answers.borrow_and_update());

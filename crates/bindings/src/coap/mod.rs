@@ -54,12 +54,12 @@ struct Inner {
     waiting: HashMap<RequestId, oneshot::Sender<Result<CoapMessage, Failure>>>,
     requested: u64,
     /// Tasks that notify observers.
-    telling: HashMap<AskId, Telling>,
+    observers: HashMap<AskId, ObserverTask>,
 }
 
 /// A task that notifies an observer.
 #[derive(Debug)]
-struct Telling {
+struct ObserverTask {
     task: AbortHandle,
     /// The observer has acknowledged the last notification.
     acknowledged: Arc<Notify>,
@@ -87,8 +87,8 @@ impl CoapSocket {
         // The standard library seeds its maps from the system; nothing else is drawn here.
         let secret = [(); 2].map(|()| RandomState::new().build_hasher().finish());
         let endpoint = Endpoint::new(limits, option::is_known, secret);
-        let (waiting, telling) = (HashMap::new(), HashMap::new());
-        let inner = Inner { endpoint, waiting, requested: 0, telling };
+        let (waiting, observers) = (HashMap::new(), HashMap::new());
+        let inner = Inner { endpoint, waiting, requested: 0, observers };
         let (inner, started) = (Mutex::new(inner), Instant::now());
         let serving = AtomicUsize::new(0);
         Self { udp, inner, started, wake: Notify::new(), serving }
@@ -120,7 +120,7 @@ impl CoapSocket {
                 let socket = Arc::clone(&self);
                 let answers = At { answers: Arc::clone(&answers), address: from.ip() };
                 if observes {
-                    socket.start_telling(answers, id, message);
+                    socket.start_observer(answers, id, message);
                 } else {
                     let serving = Serving::new(&socket);
                     spawn(socket.serve(answers, (id, message), serving));
@@ -138,7 +138,7 @@ impl CoapSocket {
                 () = tokio::time::sleep(sleep) => self.handle(Input::Tick),
                 () = self.wake.notified() => {}
                 _ = stop.changed(), if leaves_at.is_none() => {
-                    self.lock().telling.drain().for_each(|(_, telling)| telling.task.abort());
+                    self.lock().observers.drain().for_each(|(_, observer)| observer.task.abort());
                     leaves_at = Instant::now().checked_add(LEAVE_WITHIN);
                 }
             }
@@ -161,18 +161,24 @@ impl CoapSocket {
     }
 
     /// Starts to notify an observer.
-    fn start_telling<A: Answers>(self: Arc<Self>, answers: At<A>, id: AskId, message: CoapMessage) {
+    fn start_observer<A: Answers>(
+        self: Arc<Self>,
+        answers: At<A>,
+        id: AskId,
+        message: CoapMessage,
+    ) {
         let acknowledged = Arc::new(Notify::new());
-        let telling = Arc::clone(&self).tell(answers, (id, message), Arc::clone(&acknowledged));
+        let notifying =
+            Arc::clone(&self).notify_observer(answers, (id, message), Arc::clone(&acknowledged));
         // It removes itself at its end, which must not come before.
         let mut inner = self.lock();
-        let task = spawn(telling).abort_handle();
-        inner.telling.insert(id, Telling { task, acknowledged });
+        let task = spawn(notifying).abort_handle();
+        inner.observers.insert(id, ObserverTask { task, acknowledged });
     }
 
     /// Notifies an observer now and after each change, until it is forgotten. Nothing is looked up for
     /// one that has not acknowledged the last notification: it may be gone, or never have been there.
-    async fn tell<A: Answers>(
+    async fn notify_observer<A: Answers>(
         self: Arc<Self>,
         answers: At<A>,
         (id, message): (AskId, CoapMessage),
@@ -182,7 +188,7 @@ impl CoapSocket {
         let request = read_request(&message).ok();
         let observing = request.and_then(|it| answers.answers.observe(&it, answers.address));
         let Some(mut observing) = observing else {
-            self.lock().telling.remove(&id);
+            self.lock().observers.remove(&id);
             let serving = Serving::new(&self);
             return self.serve(answers, (id, message), serving).await;
         };
@@ -209,7 +215,7 @@ impl CoapSocket {
                 acknowledged.notified().await;
             }
         }
-        self.lock().telling.remove(&id);
+        self.lock().observers.remove(&id);
     }
 
     /// Sends a request to a peer. Dropping the future stops waiting for the answer.
@@ -256,13 +262,13 @@ impl CoapSocket {
                     }
                 }
                 Some(Output::Acknowledged(id)) => {
-                    if let Some(telling) = self.lock().telling.get(&id) {
-                        telling.acknowledged.notify_one();
+                    if let Some(observer) = self.lock().observers.get(&id) {
+                        observer.acknowledged.notify_one();
                     }
                 }
                 Some(Output::Unobserved(id)) => {
-                    if let Some(telling) = self.lock().telling.remove(&id) {
-                        telling.task.abort();
+                    if let Some(observer) = self.lock().observers.remove(&id) {
+                        observer.task.abort();
                     }
                 }
             }

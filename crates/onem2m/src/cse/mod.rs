@@ -152,7 +152,7 @@ impl Cse {
         self.pursue_watches();
         self.give_up();
         self.release_pollers();
-        self.tell_observers(is_own_step);
+        self.notify_observers(is_own_step);
         self.note_refusals();
         self.pursue_registration();
         self.run_outbox();

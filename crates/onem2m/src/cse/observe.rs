@@ -57,8 +57,8 @@ struct Observer {
     slot: Slot,
     /// The last answer.
     last: Option<LastAnswer>,
-    /// After an answer that its observer has not yet taken, the changes that it includes.
-    told: Option<u64>,
+    /// The changes that the last answer includes, until its observer has taken it.
+    unacknowledged: Option<u64>,
 }
 
 /// An answer to compare the next one with.
@@ -120,21 +120,21 @@ impl Observers {
     }
 
     /// Has an observer wait for the next change.
-    fn rest(&mut self, token: Token) {
+    fn await_change(&mut self, token: Token) {
         let slot = self.by_token.get(&token).map(|observer| observer.slot);
         if let Some(observed) = slot.and_then(|slot| self.by_slot.get_mut(&slot)) {
             observed.ready.insert(token);
         }
     }
 
-    /// Whether an observer's answer is another than its last one, which it is to be told then.
-    fn is_news(&mut self, token: Token, now: Option<LastAnswer>) -> bool {
+    /// Records an observer's answer; returns whether it differs from the last one.
+    fn record(&mut self, token: Token, now: Option<LastAnswer>) -> bool {
         let Some(observer) = self.by_token.get_mut(&token) else { return false };
         if observer.last == now {
             return false;
         }
         observer.last = now;
-        observer.told = Some(self.by_slot.get(&observer.slot).map_or(0, |it| it.changes));
+        observer.unacknowledged = Some(self.by_slot.get(&observer.slot).map_or(0, |it| it.changes));
         true
     }
 
@@ -142,9 +142,9 @@ impl Observers {
     /// meanwhile.
     pub(super) fn next(&mut self, token: Token) {
         let Some(observer) = self.by_token.get_mut(&token) else { return };
-        let Some(told) = observer.told.take() else { return };
+        let Some(included) = observer.unacknowledged.take() else { return };
         let Some(observed) = self.by_slot.get_mut(&observer.slot) else { return };
-        if observed.changes == told {
+        if observed.changes == included {
             observed.ready.insert(token);
         } else {
             self.due.push_back(token);
@@ -190,7 +190,7 @@ impl Cse {
         let answered = self.ledger.has_succeeded(token);
         let (Some(slot), true, false) = (slot, answered, full) else { return };
         let last = self.observed_now(&request);
-        self.observers.add(token, Observer { request, slot, last, told: None });
+        self.observers.add(token, Observer { request, slot, last, unacknowledged: None });
     }
 
     /// The resource to watch, if changes of the target are detectable.
@@ -219,20 +219,20 @@ impl Cse {
         Some(LastAnswer::new(&content, self.clock.salt()))
     }
 
-    /// Answers observers whose answer has changed, as many as one step has time for. A refusal is the
+    /// Notifies observers whose answer has changed, as many as one step has time for. A refusal is the
     /// last answer.
-    pub(super) fn tell_observers(&mut self, is_own_step: bool) {
+    pub(super) fn notify_observers(&mut self, is_own_step: bool) {
         let mut units = if is_own_step { UNITS_ALONE } else { UNITS_BESIDE };
         while units > 0
             && let Some(token) = self.observers.due.pop_front()
         {
-            let octets = self.tell_observer(token);
+            let octets = self.notify_observer(token);
             units = units.saturating_sub(1 + octets / UNIT_OCTETS);
         }
     }
 
-    /// Answers an observer if its answer has changed; returns the octets of its answer.
-    pub(super) fn tell_observer(&mut self, token: Token) -> usize {
+    /// Notifies an observer if its answer has changed; returns the octets of its answer.
+    pub(super) fn notify_observer(&mut self, token: Token) -> usize {
         let Some(observer) = self.observers.by_token.get(&token) else { return 0 };
         let request = observer.request.clone();
         let asked = self.asked_part(&request, &request.to, RequestRelation::Again, "");
@@ -245,7 +245,7 @@ impl Cse {
             Ok(Some(done)) => Ok(done),
             // Nobody else is to be asked, or it would not be observed.
             Ok(None) => {
-                self.observers.rest(token);
+                self.observers.await_change(token);
                 return 0;
             }
             Err(_) if !missing.is_empty() => {
@@ -260,14 +260,14 @@ impl Cse {
             Ok(_) => {
                 let salt = self.clock.salt();
                 let now = content.map(|content| LastAnswer::new(content, salt));
-                if !self.observers.is_news(token, now) {
-                    self.observers.rest(token);
+                if !self.observers.record(token, now) {
+                    self.observers.await_change(token);
                     return octets;
                 }
             }
             // A container whose last instance is gone may have another.
             Err(refusal) if refusal.status == Status::NotFound && self.is_there(&request) => {
-                self.observers.rest(token);
+                self.observers.await_change(token);
                 return 0;
             }
             Err(_) => self.observers.forget(token),

@@ -599,7 +599,7 @@ impl Cse {
                 self.deliver(&asker, response);
             }
             Waiter::Observer(token) => {
-                self.tell_observer(token);
+                self.notify_observer(token);
             }
             Waiter::Lagging(queue) => self.catch_up(&queue),
             Waiter::Backlog(container) => self.refill_container(container),

@@ -251,7 +251,7 @@ async fn what_is_acknowledged_survives_a_restart() {
     let again =
         client.create("cse-in/c", ResourceType::ContentInstance, r#"{"m2m:cin":{"rn":"i7"}}"#);
     assert_eq!(again.await.unwrap().status, Status::Conflict);
-    assert_eq!(client.get("cse-in/c?fu=1&ty=4&lim=5").await.unwrap().cut_at, Some(5));
+    assert_eq!(client.get("cse-in/c?fu=1&ty=4&lim=5").await.unwrap().cut_at(), Some(5));
     assert_eq!(client.delete("cse-in/c").await.unwrap().status, Status::Deleted);
     second.stop().await;
 }

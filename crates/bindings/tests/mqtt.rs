@@ -61,7 +61,7 @@ async fn ours_at_ours(program: &str) {
             assert_eq!(read["m2m:cin"]["con"], value);
         }
         let found = client.get(&format!("{to}?fu=1&ty=4&lim=1")).await.unwrap();
-        assert!(found.cut_at.is_some() && found.content.unwrap().contains("/i1"));
+        assert!(found.cut_at().is_some() && found.content.unwrap().contains("/i1"));
         let updated = client.update(&to, r#"{"m2m:cnt":{"lbl":["x"]}}"#).await.unwrap();
         assert_eq!(updated.status, Status::Updated);
         assert_eq!(client.delete(&to).await.unwrap().status, Status::Deleted);

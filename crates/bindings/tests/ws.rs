@@ -41,7 +41,7 @@ async fn our_client_at_our_cse() {
             assert!(read.content.unwrap().contains(&format!("\"{value}\"")));
         }
         let found = client.get(&format!("{to}?fu=1&ty=4&lim=1")).await.unwrap();
-        assert!(found.cut_at.is_some());
+        assert!(found.cut_at().is_some());
         assert_eq!(client.delete(&to).await.unwrap().status, Status::Deleted);
         assert_eq!(client.get(&to).await.unwrap().status, Status::NotFound);
     }

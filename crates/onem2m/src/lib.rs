@@ -80,7 +80,9 @@ pub use identity::CseIdentity;
 pub use limits::{Counters, Limits};
 pub use name_hash::NameKey;
 pub use prefix::network;
-pub use primitive::{Operation, Release, Request, Response, ResponseType, Serialisation};
+pub use primitive::{
+    Operation, PartialContent, Release, Request, Response, ResponseType, Serialisation,
+};
 pub use record_block::{PresentInstances, RecordBlock};
 pub use resource_type::ResourceType;
 pub use status::{Meaning, Refusal, Status};

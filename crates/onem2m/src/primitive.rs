@@ -1,6 +1,9 @@
 //! Request and response primitives (TS-0004 §6.4), and their JSON and CBOR forms (§8).
 
-use crate::answer_octets::Reservation;
+mod response;
+
+pub use response::{PartialContent, Response};
+
 use crate::filter::Filter;
 pub use crate::release::Release;
 use crate::resource_type::ResourceType;
@@ -578,127 +581,6 @@ fn response_type(value: &str) -> Result<ResponseType, Refusal> {
     }
 }
 
-/// A response.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Response {
-    /// `rsc`.
-    pub status: Status,
-    /// `rqi`: of the request answered.
-    pub id: Arc<str>,
-    /// `rvi`.
-    pub release: Release,
-    /// `pc`: the content, as JSON text.
-    pub content: Option<Arc<str>>,
-    /// Address of a created resource, relative to the CSE (HTTP Content-Location).
-    pub location: Option<Arc<str>>,
-    /// `cnot`: how many of the results this answer ends with, if it was cut.
-    pub cut_at: Option<usize>,
-    /// Time to retry, if the request was not judged because of overload. Bindings have statuses for
-    /// it (HTTP 429 and 503, CoAP 4.29 and 5.03); primitives have none, and say 5000.
-    pub retry_after: Option<Duration>,
-    /// With [`Self::retry_after`]: whether there is no room for the answer (HTTP 503, CoAP 5.03),
-    /// and the peer has not asked too much (HTTP 429, CoAP 4.29).
-    pub is_unavailable: bool,
-    /// The octets that are reserved for this answer, if it is one of a CSE to a peer.
-    pub reservation: Reservation,
-}
-
-impl Response {
-    /// An answer without content.
-    pub fn new(status: Status, id: impl Into<Arc<str>>, release: Release) -> Self {
-        let id = id.into();
-        Self {
-            status,
-            id,
-            release,
-            content: None,
-            location: None,
-            cut_at: None,
-            retry_after: None,
-            is_unavailable: false,
-            reservation: Reservation::default(),
-        }
-    }
-
-    /// The answer that carries a refusal, its words in `m2m:dbg`.
-    pub fn refusing(refusal: &Refusal, id: impl Into<Arc<str>>, release: Release) -> Self {
-        let content = json!({ "m2m:dbg": refusal.debug }).to_string();
-        Self {
-            content: Some(content.into()),
-            retry_after: refusal.retry_after,
-            is_unavailable: refusal.retry_after.is_some(),
-            ..Self::new(refusal.status, id, release)
-        }
-    }
-
-    /// This answer with `content` (JSON text).
-    #[must_use]
-    pub fn with_content(mut self, content: impl Into<Arc<str>>) -> Self {
-        self.content = Some(content.into());
-        self
-    }
-
-    /// Reads a response primitive from JSON text, its content character for character.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::from_value`].
-    pub fn from_json(text: &[u8]) -> Result<Self, Refusal> {
-        let (object, content) = fields(text, "m2m:rsp")?;
-        let mut response = Self::from_value(&Value::Object(object))?;
-        response.content = content.map(Arc::from).or(response.content);
-        Ok(response)
-    }
-
-    /// Writes the answer as JSON text, its content character for character: a decimal stays what
-    /// it is.
-    pub fn to_json(&self) -> String {
-        let mut bare = self.clone();
-        let content = bare.content.take();
-        with_content(&bare.to_value(), content.as_deref())
-    }
-
-    /// Writes the answer as a JSON object of short names.
-    pub fn to_value(&self) -> Value {
-        let mut object = Map::new();
-        object.insert("rsc".into(), json!(self.status.number()));
-        object.insert("rqi".into(), json!(&*self.id));
-        object.insert("rvi".into(), json!(self.release.text()));
-        if let Some(content) = &self.content {
-            object.insert("pc".into(), parse_or_text(content));
-        }
-        if let Some(cut_at) = self.cut_at {
-            // 1: partial content (m2m:contentStatus).
-            object.insert("cnst".into(), json!(1));
-            object.insert("cnot".into(), json!(cut_at));
-        }
-        Value::Object(object)
-    }
-
-    /// Reads a response primitive: a JSON object of short names.
-    ///
-    /// # Errors
-    ///
-    /// 4000 if the code or the request identifier is missing or unknown.
-    pub fn from_value(value: &Value) -> Result<Self, Refusal> {
-        let value = value.get("m2m:rsp").unwrap_or(value);
-        let number = value.get("rsc").and_then(Value::as_u64);
-        let status = number
-            .and_then(|number| u16::try_from(number).ok())
-            .and_then(Status::from_number)
-            .ok_or_else(|| Refusal::bad("a response has a known rsc"))?;
-        let id = value.get("rqi").and_then(Value::as_str);
-        let id = id.ok_or_else(|| Refusal::bad("a response has an rqi"))?;
-        let mut response = Self::new(status, id, Release::default());
-        response.content = value.get("pc").map(|content| content.to_string().into());
-        let release = value.get("rvi").and_then(Value::as_str);
-        response.release = release.and_then(|it| Release::parse(it).ok()).unwrap_or_default();
-        let cut_at = value.get("cnot").and_then(Value::as_u64);
-        response.cut_at = cut_at.and_then(|offset| usize::try_from(offset).ok());
-        Ok(response)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -749,9 +631,11 @@ mod tests {
         assert_eq!(Request::from_json(wrapped.as_bytes()).unwrap(), request);
         let mut response = Response::new(Status::Created, "17", Release::R3)
             .with_content(r#"{"m2m:cin":{"con":96.50}}"#);
-        response.cut_at = Some(7);
-        let text = response.to_json();
-        assert_eq!(Response::from_json(text.as_bytes()).unwrap(), response);
+        for offset in [Some(7), None] {
+            response.partial = Some(PartialContent { offset });
+            let text = response.to_json();
+            assert_eq!(Response::from_json(text.as_bytes()).unwrap(), response);
+        }
     }
 
     /// TS-0009 §6.2.2.2, TS-0004 Table 7.5.2-1: what attributes a retrieval wants is its content.

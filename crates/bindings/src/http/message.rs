@@ -5,7 +5,8 @@ use core::fmt::Write;
 use core::time::Duration;
 use gatewright_onem2m::primitive::cbor_from_json;
 use gatewright_onem2m::{
-    Operation, Refusal, Release, Request, Reservation, Response, Serialisation, Status,
+    Operation, PartialContent, Refusal, Release, Request, Reservation, Response, Serialisation,
+    Status,
 };
 use http_body_util::Full;
 use hyper::body::Bytes;
@@ -446,10 +447,11 @@ pub(super) fn each_answer_field(
     if let Some(location) = &response.location {
         push(CONTENT_LOCATION, location);
     }
-    if let Some(cut_at) = response.cut_at {
-        // 1: partial content (m2m:contentStatus).
-        push(CONTENT_STATUS, "1");
-        push(CONTENT_OFFSET, &cut_at.to_string());
+    if let Some(partial) = response.partial {
+        push(CONTENT_STATUS, &PartialContent::STATUS.to_string());
+        if let Some(offset) = partial.offset {
+            push(CONTENT_OFFSET, &offset.to_string());
+        }
     }
     if response.content.is_some() {
         push(CONTENT_TYPE, serialisation.media_type());
@@ -528,7 +530,8 @@ pub(crate) fn read_response(head: &response::Parts, body: &[u8]) -> Result<Respo
     response.retry_after =
         is_busy.then(|| text(&RETRY_AFTER).and_then(pause).unwrap_or(AGAIN_AFTER));
     response.is_unavailable = head.status == StatusCode::SERVICE_UNAVAILABLE;
-    response.cut_at = text(&CONTENT_OFFSET).and_then(|offset| offset.parse().ok());
+    let number = |name: &HeaderName| text(name).and_then(|number| number.parse().ok());
+    response.partial = PartialContent::read(number(&CONTENT_STATUS), number(&CONTENT_OFFSET));
     if !body.is_empty() {
         let media = text(&CONTENT_TYPE).unwrap_or("application/json");
         // A notification target's page is no content of ours.

@@ -179,7 +179,7 @@ pub(crate) fn write_response_message(
 mod tests {
     use super::super::message::{accepted, read_request, write_response};
     use super::*;
-    use gatewright_onem2m::{Operation, ResourceType, Status};
+    use gatewright_onem2m::{Operation, PartialContent, ResourceType, Status};
 
     const OCTETS_MAX: usize = 4_096;
 
@@ -313,7 +313,7 @@ mod tests {
         let mut made = Response::new(Status::Created, "r1", gatewright_onem2m::Release::default());
         made.location = Some("cse-in/c/x".into());
         made.content = Some(r#"{"m2m:cin":{"con":1.50}}"#.into());
-        made.cut_at = Some(7);
+        made.partial = Some(PartialContent { offset: Some(7) });
         for response in [busy, made] {
             for serialisation in [Serialisation::Json, Serialisation::Cbor] {
                 let mut octets = Vec::new();

@@ -1,7 +1,7 @@
 //! oneM2M requests and responses as CoAP messages (TS-0008 §6).
 
 use super::{CoapMessage, OPTION_OCTETS_MAX};
-use crate::primitive::{Operation, Release, Request, Response, Serialisation};
+use crate::primitive::{Operation, PartialContent, Release, Request, Response, Serialisation};
 use crate::status::{Meaning, Refusal, Status};
 use core::time::Duration;
 use gatewright_wire::coap::{Code, ContentFormat, OptionNumber};
@@ -331,10 +331,11 @@ pub fn write_response(response: &Response, serialisation: Serialisation) -> Coap
     message.put(option::RVI, response.release.text());
     message.put(option::RQI, response.id.as_bytes());
     message.put_uint(option::RSC, response.status.number().into());
-    if let Some(cut_at) = response.cut_at {
-        message.put_uint(option::CTO, u64::try_from(cut_at).unwrap_or(u64::MAX));
-        // 1: partial content (m2m:contentStatus).
-        message.put_uint(option::CTS, 1);
+    if let Some(partial) = response.partial {
+        if let Some(offset) = partial.offset {
+            message.put_uint(option::CTO, u64::try_from(offset).unwrap_or(u64::MAX));
+        }
+        message.put_uint(option::CTS, PartialContent::STATUS.into());
     }
     if let Some(after) = response.retry_after {
         // 4.29 or 5.03 with Max-Age: when the request may be sent again (RFC 8516 §3, RFC 7252
@@ -379,7 +380,7 @@ pub fn read_response(message: &CoapMessage) -> Result<Response, Refusal> {
     let again = || Duration::from_secs(message.uint(OptionNumber::MAX_AGE).unwrap_or(MAX_AGE));
     response.retry_after = is_busy.then(again);
     response.is_unavailable = message.code == Code::SERVICE_UNAVAILABLE;
-    response.cut_at = message.uint(option::CTO).and_then(|offset| usize::try_from(offset).ok());
+    response.partial = PartialContent::read(message.uint(option::CTS), message.uint(option::CTO));
     if !message.payload.is_empty()
         && let Ok(serialisation) = Serialisation::of_format(message)
     {
@@ -484,8 +485,12 @@ mod tests {
         let mut response = Response::new(Status::Created, "r1", Release::R3);
         response.content = Some(r#"{"m2m:cin":{"con":"96.50"}}"#.into());
         response.location = Some("cse-in/c/i1".into());
-        response.cut_at = Some(17);
-        for serialisation in [Serialisation::Json, Serialisation::Cbor] {
+        for (offset, serialisation) in [
+            (Some(17), Serialisation::Json),
+            (None, Serialisation::Json),
+            (Some(17), Serialisation::Cbor),
+        ] {
+            response.partial = Some(PartialContent { offset });
             let message = write_response(&response, serialisation);
             assert_eq!(message.code, Code::CREATED);
             assert_eq!(read_response(&message).unwrap(), response);

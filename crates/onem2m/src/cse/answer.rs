@@ -2,7 +2,7 @@
 
 use super::{AuditedRequest, Cse, Token, repeats};
 use crate::answer_octets::{AnswerPeer, AnswersFull, Reservation, ReservedOctets};
-use crate::primitive::{Release, Request, Response};
+use crate::primitive::{PartialContent, Release, Request, Response};
 use crate::status::{Refusal, Status};
 use core::cell::Cell;
 use core::net::IpAddr;
@@ -88,7 +88,7 @@ pub(super) struct Done {
     pub(super) status: Status,
     pub(super) content: Option<Arc<str>>,
     pub(super) location: Option<Arc<str>>,
-    pub(super) cut_at: Option<usize>,
+    pub(super) partial: Option<PartialContent>,
     /// The content's octets, if they are reserved already.
     pub(super) reservation: Reservation,
 }
@@ -96,7 +96,7 @@ pub(super) struct Done {
 impl Done {
     pub(super) fn new(status: Status) -> Self {
         let reservation = Reservation::default();
-        Self { status, content: None, location: None, cut_at: None, reservation }
+        Self { status, content: None, location: None, partial: None, reservation }
     }
 
     pub(super) fn with(status: Status, content: impl Into<Arc<str>>) -> Self {
@@ -239,7 +239,7 @@ impl Cse {
                 let mut response = Response::new(done.status, id, release);
                 response.content = done.content;
                 response.location = done.location;
-                response.cut_at = done.cut_at;
+                response.partial = done.partial;
                 response.reservation = done.reservation;
                 response
             }

@@ -299,7 +299,7 @@ impl Cse {
                 status: answer.status,
                 content: answer.content,
                 location: answer.location,
-                cut_at: answer.cut_at,
+                partial: answer.partial,
                 reservation: answer.reservation,
             }),
             Ok(answer) => {

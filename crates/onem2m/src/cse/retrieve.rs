@@ -214,7 +214,7 @@ impl Cse {
             other => return Err(no_such_result(other)),
         };
         let mut done = Done::with(Status::Ok, text);
-        done.cut_at = chosen.cut_at;
+        done.partial = chosen.partial;
         Ok(done)
     }
 

@@ -15,10 +15,10 @@ use super::discover::is_of_own_text;
 use super::paging::{NeededRow, READ_ROWS};
 use super::{Cse, Done, Refusal, RequestContext, not_found};
 use crate::answer_octets::ReservedOctets;
-use crate::filter::{Combine, Filter, Steps, Usage};
+use crate::filter::{Combine, Filter, Judgement, Steps, Usage};
 use crate::limits::share;
 use crate::paged::InstanceRecord;
-use crate::primitive::Request;
+use crate::primitive::{PartialContent, Request};
 use crate::resource::Resource;
 use crate::resource_type::ResourceType;
 use crate::status::Status;
@@ -40,11 +40,11 @@ const READ_AT_ONCE: usize = 256;
 /// Octets of a resource in a result, beside those of an instance's text.
 const RESOURCE_OCTETS: usize = 512;
 
-/// Resources chosen for a result, and where the choice was cut.
+/// Resources chosen for a result, and whether others are missing.
 #[derive(Debug, Default)]
 pub(super) struct Chosen {
     pub(super) slots: Vec<Slot>,
-    pub(super) cut_at: Option<usize>,
+    pub(super) partial: Option<PartialContent>,
 }
 
 /// A walk and its position.
@@ -75,6 +75,8 @@ pub(super) struct Search {
     /// and no levels.
     labelled: Option<VecDeque<u64>>,
     is_cut: bool,
+    /// Whether the originator may see a resource on which a criterion costs too much.
+    lacks_costly: bool,
     /// Instances whose text is needed before the walk continues.
     missing: Vec<NeededRow>,
     /// The texts of instances that are paged out, which the walk judges next, by number.
@@ -206,6 +208,7 @@ impl Cse {
             passed: None,
             labelled: None,
             is_cut: false,
+            lacks_costly: false,
             missing: Vec::new(),
             texts: Vec::new(),
             is_at_once: false,
@@ -452,8 +455,9 @@ impl Cse {
         self.keep_to_octets(search);
         let slots = search.chosen.iter().filter_map(|it| self.tree.by_seq(it.seq)).collect();
         self.counters.results_cut += u64::from(search.is_cut);
-        let cut_at = search.is_cut.then(|| search.skipped + search.chosen.len());
-        Chosen { slots, cut_at }
+        let offset = search.is_cut.then(|| search.skipped + search.chosen.len());
+        let is_partial = search.is_cut || search.lacks_costly;
+        Chosen { slots, partial: is_partial.then_some(PartialContent { offset }) }
     }
 
     /// Cuts a result that turns out to be too large: of an instance that was paged out, only the
@@ -533,12 +537,16 @@ impl Cse {
     fn judge(&self, search: &mut Search, slot: Slot, found: &Resource) -> Result<bool, Refusal> {
         let from = Originator::at(&search.from, search.source, &search.by_place);
         let matches = |steps: &mut Steps| self.matches(&search.filter, &from, slot, steps);
-        if !search.steps.judge_one(matches)? {
+        let judgement = search.steps.judge_one(matches)?;
+        if judgement == Judgement::Differs {
             return Ok(true);
         }
         search.steps.spend(ALLOWED)?;
-        Ok(!self.allows(&search.originator(), search.right, slot, None)
-            || search.take(found, found.parent, || self.check_shown(slot).is_ok()))
+        if !self.allows(&search.originator(), search.right, slot, None) {
+            return Ok(true);
+        }
+        let is_shown = || self.check_shown(slot).is_ok();
+        Ok(search.take_judged(judgement, (found, found.parent), is_shown))
     }
 
     /// Numbers of the instances below a resource that can match, by their type and the time of
@@ -611,8 +619,8 @@ impl Cse {
         container: Slot,
         record: &InstanceRecord,
     ) -> Result<Option<bool>, Refusal> {
-        let matches = match Self::matches_paged(&search.filter, record, &mut search.steps)? {
-            Some(matches) => matches,
+        let judgement = match Self::matches_paged(&search.filter, record, &mut search.steps)? {
+            Some(matches) => Judgement::from(matches),
             None => match search.text_of(record.seq) {
                 Some(text) => {
                     let from = Originator::at(&search.from, search.source, &search.by_place);
@@ -630,14 +638,17 @@ impl Cse {
                 None => return Ok(None),
             },
         };
-        if !matches {
+        if judgement == Judgement::Differs {
             return Ok(Some(true));
         }
         search.steps.spend(ALLOWED)?;
         // Its rights are its container's.
-        let is_hidden = !self.allows(&search.originator(), search.right, container, None);
+        if !self.allows(&search.originator(), search.right, container, None) {
+            return Ok(Some(true));
+        }
         let is_shown = || !self.hides_instances(container);
-        Ok(Some(is_hidden || search.take(&record.to_header(), Some(container), is_shown)))
+        let found = (&record.to_header(), Some(container));
+        Ok(Some(search.take_judged(judgement, found, is_shown)))
     }
 
     /// Notes the instances of a family, from the number `first` on, whose text the walk needs next.
@@ -684,11 +695,25 @@ impl Search {
         self.chosen.iter().filter(|it| it.is_instance).map(|it| it.seq).collect()
     }
 
+    /// Takes what matches, and notes that the answer lacks a resource that could not be judged;
+    /// returns whether the result has room.
+    fn take_judged(
+        &mut self,
+        judgement: Judgement,
+        found: (&Resource, Option<Slot>),
+        is_shown: impl FnOnce() -> bool,
+    ) -> bool {
+        if judgement == Judgement::TooCostly {
+            self.lacks_costly |= self.right == Right::Discover || is_shown();
+            return true;
+        }
+        self.take(found, is_shown)
+    }
+
     /// Takes what matches, unless the result is full.
     fn take(
         &mut self,
-        found: &Resource,
-        parent: Option<Slot>,
+        (found, parent): (&Resource, Option<Slot>),
         is_shown: impl FnOnce() -> bool,
     ) -> bool {
         let octets = octets_of(found, self.nested);

@@ -10,6 +10,23 @@ pub struct Steps {
     cut: u64,
 }
 
+/// Whether a resource matches conditions.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Judgement {
+    /// It does.
+    Matches,
+    /// It does not.
+    Differs,
+    /// A condition costs more on it than it may.
+    TooCostly,
+}
+
+impl From<bool> for Judgement {
+    fn from(matches: bool) -> Self {
+        if matches { Self::Matches } else { Self::Differs }
+    }
+}
+
 impl Steps {
     /// A budget of a number of steps.
     pub const fn new(steps: u64) -> Self {
@@ -27,8 +44,8 @@ impl Steps {
         core::mem::replace(&mut self.cut, 0)
     }
 
-    /// Judges one resource of several: where a condition costs more than it may, it does not match. Who
-    /// stores such a resource spoils no search of others.
+    /// Judges one resource of several: a condition that costs more than it may is no refusal. Who stores
+    /// such a resource spoils no search of others.
     ///
     /// # Errors
     ///
@@ -36,11 +53,11 @@ impl Steps {
     pub fn judge_one(
         &mut self,
         judge: impl FnOnce(&mut Self) -> Result<bool, Refusal>,
-    ) -> Result<bool, Refusal> {
+    ) -> Result<Judgement, Refusal> {
         let before = self.cut;
         match judge(self) {
-            Err(_) if self.cut > before => Ok(false),
-            judged => judged,
+            Err(_) if self.cut > before => Ok(Judgement::TooCostly),
+            judged => judged.map(Judgement::from),
         }
     }
 

@@ -2,7 +2,7 @@
 //! and geo-queries; how they combine, what they cost, and that they travel.
 
 use crate::bench::{Bench, config, found, json};
-use gatewright_onem2m::{Operation, Request, ResourceType, Response};
+use gatewright_onem2m::{Operation, PartialContent, Request, ResourceType, Response};
 use serde_json::json;
 
 /// Discovers with criteria as a query string would give them.
@@ -250,7 +250,8 @@ fn criteria_cost_what_they_may() {
     assert_eq!(status(&mut bench, &[("lvl", "1"), content[0], content[1]]), 2000);
 }
 
-/// Where a criterion costs too much on one resource, that one is not found, and all others are.
+/// Where a criterion costs too much on one resource, that one is not found, and all others are. The
+/// answer says that it is partial, and where it was cut, too, if it was.
 #[test]
 fn one_costly_content_spoils_no_search() {
     let mut config = config();
@@ -268,7 +269,14 @@ fn one_costly_content_spoils_no_search() {
         assert_eq!(answer.status.number(), 2000);
         assert_eq!(found(&answer), ["cse-in/a/c/before", "cse-in/a/c/after"]);
         assert_eq!(bench.cse.counters().filters_cut, turn);
+        assert_eq!(answer.partial, Some(PartialContent { offset: None }));
     }
+    let cut = discover(&mut bench, &[("cfs", "1"), ("cfq", "$..spo2"), ("lim", "1")]);
+    assert_eq!(cut.cut_at(), Some(1));
+    // Where it is not judged, nothing is missing.
+    let whole =
+        discover(&mut bench, &[("cfs", "1"), ("cfq", "$..spo2"), ("crb", "19990101T000000")]);
+    assert_eq!((whole.partial, bench.cse.counters().filters_cut), (None, 3));
     // Alone it is asked for: that its condition is not evaluated is said.
     let mut request = bench.request(Operation::Retrieve, "Ca", "cse-in/a/c/deep");
     for (name, value) in [("fu", "2"), ("cfs", "1"), ("cfq", "$..spo2")] {

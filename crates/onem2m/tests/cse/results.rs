@@ -145,7 +145,7 @@ fn discovery_by_each_criterion() {
     for (query, expected) in cases {
         let response = bench.get("Ca", &format!("cse-in/a?{query}"));
         assert_eq!(found(&response), *expected, "{query}");
-        assert_eq!(response.cut_at, query.contains("lim").then_some(2), "{query}");
+        assert_eq!(response.cut_at(), query.contains("lim").then_some(2), "{query}");
     }
     // TS-0004 §7.3.3.17.17: what is at no path below is no match.
     let relative =
@@ -213,9 +213,9 @@ fn discovery_cut_by_the_cse_is_told_and_counted() {
         bench.create("Ca", "cse-in/a", ResourceType::Container, r#"{"m2m:cnt":{}}"#);
     }
     let response = bench.get("Ca", "cse-in/a?fu=1");
-    assert_eq!((found(&response).len(), response.cut_at), (3, Some(3)));
+    assert_eq!((found(&response).len(), response.cut_at()), (3, Some(3)));
     let rest = bench.get("Ca", "cse-in/a?fu=1&ofst=4");
-    assert_eq!((found(&rest).len(), rest.cut_at), (2, None));
+    assert_eq!((found(&rest).len(), rest.cut_at()), (2, None));
     assert_eq!(bench.cse.counters().results_cut, 1);
 }
 
@@ -305,7 +305,7 @@ fn what_is_nested_is_what_is_counted() {
         let nested = json(&response)["m2m:ae"]["m2m:cnt"].clone();
         assert_eq!(nested.as_array().unwrap().len(), 1);
         assert_eq!((&nested[0]["rn"], &nested[0]["m2m:cnt"][0]["rn"]), (&json!("e"), &json!("f")));
-        assert_eq!(response.cut_at, None);
+        assert_eq!(response.cut_at(), None);
     }
     // References stand for themselves.
     assert_eq!(found(&bench.get("Ca", "cse-in/a?fu=1&lbl=x")).len(), 3);

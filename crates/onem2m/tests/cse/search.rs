@@ -66,7 +66,7 @@ fn slices_give_what_one_walk_gives() {
             assert!(slice > 1 || ticks > 1 || pairs[0].1 == "8", "{pairs:?}");
             let [(Token(1_000), answer)] = answers.as_slice() else { panic!("{answers:?}") };
             assert_eq!(answer.content, expected.content, "{pairs:?} in slices of {slice}");
-            assert_eq!(answer.cut_at, expected.cut_at);
+            assert_eq!(answer.cut_at(), expected.cut_at());
         }
     }
 }
@@ -169,7 +169,7 @@ fn octets_of_an_answer_are_bounded_and_the_cut_is_told() {
         let list = json(&answer)["m2m:cnt"]["m2m:cin"].as_array().cloned().unwrap_or_default();
         assert!(list.len() <= 4, "{}", list.len());
         all.extend(list.iter().map(|it| it["rn"].as_str().unwrap().to_owned()));
-        let Some(cut_at) = answer.cut_at else { break };
+        let Some(cut_at) = answer.cut_at() else { break };
         from = cut_at + 1;
     }
     assert_eq!(all, (0..10).map(|number| format!("i{number}")).collect::<Vec<_>>());
@@ -248,7 +248,7 @@ fn labels_are_looked_up_in_the_order_of_a_walk() {
                 let looked_up = bench.get("Ca", &format!("{target}?fu=1&lbl=x{more}"));
                 let walked = bench.get("Ca", &format!("{target}?fu=1&lbl=x&fo=2{more}"));
                 assert_eq!(looked_up.content, walked.content, "{target} {more}");
-                assert_eq!(looked_up.cut_at, walked.cut_at, "{target} {more}");
+                assert_eq!(looked_up.cut_at(), walked.cut_at(), "{target} {more}");
             }
         }
         let instances = found(&bench.get("Ca", "cse-in?fu=1&lbl=x&ty=4"));

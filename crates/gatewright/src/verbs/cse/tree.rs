@@ -87,7 +87,7 @@ impl TreeReport {
         let address = known.unwrap_or(&name).to_owned();
         let mut root = Node::new(&name, &address, number);
         root.grow(&below, depth, names_instances);
-        Self { root, resources: listed.len(), cut: references.cut_at.is_some() }
+        Self { root, resources: listed.len(), cut: references.partial.is_some() }
     }
 
     fn text(&self) -> String {

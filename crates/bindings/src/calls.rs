@@ -31,6 +31,9 @@ const PATIENT_FROM: Duration = Duration::from_secs(11);
 const PATIENT_TO_ONE: usize = 256;
 /// Requests that are taken from the CSE at a time.
 const RECEIVED_AT_ONCE: usize = 64;
+/// Time before its deadline at which a request that has no slot is given up. So the CSE hears that it
+/// was not sent, before it takes the deadline for silence of the target.
+const UNSENT_BEFORE: Duration = Duration::from_millis(200);
 /// Requests in progress that hold a slot.
 pub(crate) const SENT_AT_ONCE: usize = OWN_AT_ONCE + OTHERS_AT_ONCE;
 
@@ -124,7 +127,7 @@ impl One {
             if !may_send(&self.reach, &self.engine, &call).await {
                 return Err(Failure::Barred);
             }
-            self.permits.send(&self.sender, &call, left).await
+            self.permits.send(&self.sender, &call).await
         };
         // The machine gives up by itself at that moment, and needs not be told.
         let Ok(answer) = tokio::time::timeout(left, sent).await else { return };
@@ -242,12 +245,8 @@ impl SendPermits {
         Self { own, others, targets: Mutex::default() }
     }
 
-    async fn send(
-        self: &Arc<Self>,
-        sender: &Sender,
-        call: &Call,
-        left: Duration,
-    ) -> Result<Response, Failure> {
+    async fn send(self: &Arc<Self>, sender: &Sender, call: &Call) -> Result<Response, Failure> {
+        let left = call.deadline.saturating_sub(now().elapsed);
         let url = sender.choose(&call.urls).map_err(Failure::Unreachable)?;
         let interest = Interest::new(self, target_of(url, &call.request.to));
         let permits =
@@ -258,8 +257,14 @@ impl SendPermits {
         answer.map_err(Failure::Unreachable)
     }
 
-    /// Waits for a slot; `None` for a patient request if too many wait for its target.
+    /// Waits for a slot, until [`UNSENT_BEFORE`] the request's deadline; `None` if there is none by then,
+    /// or for a patient request if too many wait for its target.
     async fn acquire(&self, target: &TargetPermits, own: bool, left: Duration) -> Option<Permits> {
+        let permits = self.permits(target, own, left);
+        tokio::time::timeout(left.saturating_sub(UNSENT_BEFORE), permits).await.ok().flatten()
+    }
+
+    async fn permits(&self, target: &TargetPermits, own: bool, left: Duration) -> Option<Permits> {
         if own {
             return Some((Some(acquire(&self.own).await?), None));
         }
@@ -356,6 +361,31 @@ mod tests {
         }
         drop((held, tarpits, other, last));
         assert!(permits.targets.lock().unwrap().is_empty(), "nothing is remembered");
+    }
+
+    /// A request that has found no slot is reported as unsent before its deadline: it says nothing of
+    /// its target.
+    #[tokio::test]
+    async fn a_request_without_a_slot_is_given_up_before_its_deadline() {
+        let permits = Arc::new(SendPermits::new());
+        let there = Interest::new(&permits, "http://there".to_owned());
+        let brisk = Duration::from_secs(10);
+        let mut held = Vec::new();
+        for _ in 0..TO_ONE_AT_ONCE {
+            held.push(permits.acquire(&there.target, false, brisk).await.unwrap());
+        }
+        for _ in 0..OWN_AT_ONCE {
+            held.push(permits.acquire(&there.target, true, brisk).await.unwrap());
+        }
+        for own in [false, true] {
+            let (began, left) = (std::time::Instant::now(), UNSENT_BEFORE * 3);
+            assert!(permits.acquire(&there.target, own, left).await.is_none());
+            assert!((UNSENT_BEFORE * 2..left).contains(&began.elapsed()), "{:?}", began.elapsed());
+        }
+        drop(held);
+        // A slot that is free is taken also just before the deadline.
+        let left = UNSENT_BEFORE / 2;
+        assert!(permits.acquire(&there.target, false, left).await.is_some());
     }
 
     #[tokio::test]

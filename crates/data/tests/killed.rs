@@ -43,11 +43,15 @@ const SERVES: &str = "GATEWRIGHT_DATA_TEST_SERVES";
 const CONTROLS: &str = "GATEWRIGHT_DATA_TEST_CONTROLS";
 /// How the name of a control plane begins whose data plane does not get further than to its start.
 const STARTS: &str = "starts:";
+/// How the name of a control plane begins whose data plane reads nothing when a memo changes.
+const LATE: &str = "late:";
 /// The file to which the data plane tells which files it could open.
 const OPENED: &str = "GATEWRIGHT_DATA_TEST_OPENED";
 const ROUTES_MAX: u32 = 100;
 const PATIENCE: Duration = Duration::from_secs(30);
 const HANDLER: AttachmentId = AttachmentId(7);
+/// Time for a data plane that reads again to be given the latest memo; half a second is needed.
+const TAKEN_WITHIN: Duration = Duration::from_secs(3);
 
 fn main() {
     if std::env::var_os(SERVES).is_some() {
@@ -56,9 +60,10 @@ fn main() {
         return gatewright_data::serve(|| told.map_or((), tell_opened)).unwrap();
     }
     if let Ok(name) = std::env::var(CONTROLS) {
-        return match name.strip_prefix(STARTS) {
-            Some(path) => starting_control(path),
-            None => control(&name),
+        return match (name.strip_prefix(STARTS), name.strip_prefix(LATE)) {
+            (Some(path), _) => starting_control(path),
+            (None, Some(name)) => late_control(name),
+            (None, None) => control(&name),
         };
     }
     let arguments = Arguments::from_args();
@@ -67,6 +72,7 @@ fn main() {
         Trial::test("a_data_plane_that_dies_five_times_is_given_up_until_an_order", given_up),
         Trial::test("one_that_was_given_up_starts_without_the_link_at_fault", given_up_for_a_link),
         Trial::test("a_data_plane_outlives_its_control_plane_and_is_adopted", adopted),
+        Trial::test("a_memo_that_is_taken_late_replaces_the_one_before", memo_taken_late),
         Trial::test("a_data_plane_without_a_name_ends_with_its_control_plane", ends_with_it),
         Trial::test("a_data_plane_that_starts_ends_with_its_control_plane", ends_while_it_starts),
         Trial::test("an_order_is_answered_when_the_data_plane_has_executed_it", answered),
@@ -369,10 +375,46 @@ fn control(name: &str) {
     }
 }
 
+/// The control plane whose data plane does not take the last memo when it changes, and says its process
+/// when it has had time to.
+fn late_control(name: &str) {
+    let (started, _host, _told) = start(name);
+    let process = Pid::from_raw(started.process.id().try_into().unwrap());
+    let large = "a route ".repeat(8_000);
+    kill(process, Signal::SIGSTOP).unwrap();
+    // Until the socket has no room.
+    let late = (0..100).find_map(|_| started.process.keep_memo(&large).err()).unwrap();
+    assert!(matches!(late, DataError::Late), "{late}");
+    assert!(matches!(started.process.keep_memo("the last"), Err(DataError::Late)));
+    kill(process, Signal::SIGCONT).unwrap();
+    std::thread::sleep(TAKEN_WITHIN);
+    println!("{}", started.process.id());
+    std::io::stdout().flush().unwrap();
+    loop {
+        std::thread::park();
+    }
+}
+
+fn memo_taken_late() -> Result<(), Failed> {
+    let name = format!("killed-test-late-{}", std::process::id());
+    let (mut control, process) = other_of(LATE, &name)?;
+    control.kill()?;
+    control.wait()?;
+    let found = FoundPlane::find(&name)?.ok_or("it is gone")?;
+    assert_eq!((found.process(), found.memo()), (process, "the last"));
+    die(process);
+    Ok(())
+}
+
 /// Starts a control plane in a process of its own; returns it with its data plane's process.
 fn other(name: &str) -> Result<(Child, u32), Failed> {
+    other_of("", name)
+}
+
+/// As [`other`], of a kind.
+fn other_of(kind: &str, name: &str) -> Result<(Child, u32), Failed> {
     let mut child = Command::new(std::env::current_exe()?)
-        .env(CONTROLS, name)
+        .env(CONTROLS, format!("{kind}{name}"))
         .stdout(Stdio::piped())
         .spawn()?;
     let mut line = String::new();

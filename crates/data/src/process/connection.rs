@@ -41,6 +41,8 @@ pub(super) struct Connection {
     pub(super) asked: Condvar,
     /// Who waits until drivers forward by other maps.
     maps_taken: Mutex<Option<SyncSender<String>>>,
+    /// Whether the process has an older memo than the latest.
+    memo_is_old: AtomicBool,
 }
 
 /// Who is told when another process runs.
@@ -82,6 +84,7 @@ impl Connection {
             exchange: Mutex::new(None),
             asked: Condvar::new(),
             maps_taken: Mutex::new(None),
+            memo_is_old: AtomicBool::new(false),
         }
     }
 
@@ -125,19 +128,22 @@ impl Connection {
     }
 
     /// Has the process give a later control plane the memo that `latest` reads, of at most
-    /// [`MEMO_OCTETS_MAX`] octets.
+    /// [`MEMO_OCTETS_MAX`] octets. If it does not take it now, [`Self::await_end`] passes it later: it
+    /// must not keep an older one.
     pub(super) fn tell_memo(&self, latest: impl FnOnce() -> String) -> Result<(), DataError> {
+        self.tell_memo_within(MEMO_WITHIN_MS, latest)
+    }
+
+    fn tell_memo_within(
+        &self,
+        within_ms: u16,
+        latest: impl FnOnce() -> String,
+    ) -> Result<(), DataError> {
         // Read with the lock held: an older one is never passed after a newer one.
         let now = self.now();
-        // A socket that is ready has three quarters of its buffer free (Linux, `unix_writable`): so a
-        // process that reads nothing keeps nobody waiting in the middle of a message.
-        let mut fds = [PollFd::new(now.stream.as_fd(), PollFlags::POLLOUT)];
-        let ready = poll(&mut fds, PollTimeout::from(MEMO_WITHIN_MS));
-        if !ready.is_ok_and(|ready| ready > 0) {
-            return Err(DataError::Late);
-        }
-        handshake::tell(&now.stream, &PeerMessage::Memo(latest()), &[])
-            .map_err(failed("pass what a later control plane is to have"))
+        let passed = pass_memo(&now.stream, within_ms, latest);
+        self.memo_is_old.store(passed.is_err(), Ordering::Release);
+        passed
     }
 
     /// Has drivers forward by other maps, and waits until they do.
@@ -155,8 +161,9 @@ impl Connection {
     }
 
     /// Gives the devices that the process tells of to `hold`, until it has ended; kills it if it
-    /// does not end when it is told to, or says what nobody understands.
-    pub(super) fn await_end(&self, hold: impl Fn(HeldDevice)) {
+    /// does not end when it is told to, or says what nobody understands. Passes the memo that `latest`
+    /// reads, if the process did not take it when it changed.
+    pub(super) fn await_end(&self, hold: impl Fn(HeldDevice), latest: impl Fn() -> String) {
         let Ok(stream) = self.now().stream.try_clone() else { return };
         let _set = stream.set_read_timeout(Some(MESSAGE_WITHIN));
         let mut told: Option<Instant> = None;
@@ -171,6 +178,10 @@ impl Connection {
                         break;
                     }
                 }
+            }
+            if self.memo_is_old.load(Ordering::Acquire) {
+                // Tried again at the next look.
+                let _untold = self.tell_memo_within(0, &latest);
             }
             if self.is_stopping() {
                 let since = *told.get_or_insert_with(Instant::now);
@@ -200,6 +211,23 @@ impl Connection {
             PeerMessage::Stop | PeerMessage::Maps(_) | PeerMessage::Memo(_) => {}
         }
     }
+}
+
+/// Sends the memo that `latest` reads, if there is room for it in time.
+fn pass_memo(
+    stream: &UnixStream,
+    within_ms: u16,
+    latest: impl FnOnce() -> String,
+) -> Result<(), DataError> {
+    // A socket that is ready has three quarters of its buffer free (Linux, `unix_writable`): so a
+    // process that reads nothing keeps nobody waiting in the middle of a message.
+    let mut fds = [PollFd::new(stream.as_fd(), PollFlags::POLLOUT)];
+    let ready = poll(&mut fds, PollTimeout::from(within_ms));
+    if !ready.is_ok_and(|ready| ready > 0) {
+        return Err(DataError::Late);
+    }
+    handshake::tell(stream, &PeerMessage::Memo(latest()), &[])
+        .map_err(failed("pass what a later control plane is to have"))
 }
 
 /// Waits for a while until a message or the end has come; returns whether it has.

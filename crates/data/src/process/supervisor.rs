@@ -414,7 +414,8 @@ impl DataProcess {
     /// # Errors
     ///
     /// [`DataError::Refused`] above 64 KiB: then there is none, as the one before is outdated;
-    /// [`DataError::Late`] or [`DataError::System`] if the process that runs does not take it.
+    /// [`DataError::Late`] or [`DataError::System`] if the process that runs does not take it now: it is
+    /// passed as soon as it does.
     pub fn keep_memo(&self, memo: &str) -> Result<(), DataError> {
         let octets = memo.len();
         let fits = octets <= MEMO_OCTETS_MAX;
@@ -563,7 +564,7 @@ struct Supervisor {
 impl Supervisor {
     fn run(mut self) {
         loop {
-            self.connection.await_end(|device| self.port.held().hold(device));
+            self.connection.await_end(|device| self.port.held().hold(device), || self.port.memo());
             if self.is_stopping() {
                 return;
             }
@@ -675,7 +676,7 @@ impl Supervisor {
                     // It tells of those that it has gone on with.
                     self.port.held().clear();
                     self.port.begin();
-                    // One that does not take it has ended, or is told at the next change.
+                    // One that does not take it has ended, or takes it later.
                     let _untold = self.connection.tell_memo(|| self.port.memo());
                     // Who has sockets there opens them anew.
                     self.answer_reader.wake();

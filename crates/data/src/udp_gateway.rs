@@ -102,8 +102,8 @@ pub struct UdpGatewayCounts {
     pub cut_short: u64,
     /// Datagrams that could not be sent.
     pub not_sent: u64,
-    /// Datagrams of clients above the maximum.
-    pub too_many_clients: u64,
+    /// Datagrams of new clients above the maximum.
+    pub datagrams_refused: u64,
     /// Clients that gave their place to a new client.
     pub clients_replaced: u64,
     /// Datagrams for clients from another sender than the server, and datagrams of the server to
@@ -118,7 +118,7 @@ const UDP_GATEWAY_ITEMS: [&str; 8] = [
     "returned",
     "cut-short",
     "not-sent",
-    "too-many-clients",
+    "datagrams-refused",
     "clients-replaced",
     "strangers",
 ];
@@ -151,7 +151,7 @@ impl UdpGatewayCounts {
             returned: next(),
             cut_short: next(),
             not_sent: next(),
-            too_many_clients: next(),
+            datagrams_refused: next(),
             clients_replaced: next(),
             strangers: next(),
         }
@@ -544,7 +544,7 @@ impl Relay {
     ) -> Option<usize> {
         let (address, asked, seen) = (datagram.from(), datagram.to(), sockets.now());
         let Some(place) = self.free_place(address.ip(), seen) else {
-            tally.too_many_clients += 1;
+            tally.datagrams_refused += 1;
             return None;
         };
         self.last = None;
@@ -630,7 +630,7 @@ struct Tally {
     returned: u64,
     cut_short: u64,
     not_sent: u64,
-    too_many_clients: u64,
+    datagrams_refused: u64,
     clients_replaced: u64,
     strangers: u64,
 }
@@ -647,7 +647,7 @@ impl Tally {
             self.returned,
             self.cut_short,
             self.not_sent,
-            self.too_many_clients,
+            self.datagrams_refused,
             self.clients_replaced,
             self.strangers,
         ];

@@ -157,6 +157,6 @@ fn relay_answer(name: &str, gateway: &UdpGateway) -> UdpGatewayAnswer {
         received: counts.received,
         sent: counts.sent,
         returned: counts.returned,
-        lost: counts.cut_short + counts.not_sent + counts.too_many_clients + refused,
+        lost: counts.cut_short + counts.not_sent + counts.datagrams_refused + refused,
     }
 }

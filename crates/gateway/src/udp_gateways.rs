@@ -128,14 +128,14 @@ impl Part for UdpGateways {
         if self.watches { &WATCHED } else { &[] }
     }
 
-    /// The clients refused for want of room; the refusals of all balances, and how often their relays
-    /// were left out.
+    /// Datagrams refused for want of room for their clients; the refusals of all balances, and how often
+    /// their relays were left out.
     fn tell(&self) -> PartStatus {
         let running = self.lock();
         let counts = running.iter().filter_map(|one| one.gateway.balance_counts());
         let mut counters = watched_counters(counts.map(|counts| counts.watched()));
-        let refused = running.iter().map(|one| one.gateway.counts().too_many_clients).sum();
-        counters.push(("clients_refused", refused));
+        let refused = running.iter().map(|one| one.gateway.counts().datagrams_refused).sum();
+        counters.push(("datagrams_refused", refused));
         PartStatus { counters, ..PartStatus::default() }
     }
 
@@ -165,11 +165,11 @@ impl Staged for StagedUdp {
 /// Changes that are events.
 static WATCHED: [Watched; 6] = [
     Watched {
-        name: "clients_refused",
+        name: "datagrams_refused",
         when: When::Grows,
         level: LogLevel::Warning,
-        kind: "clients-refused",
-        text: "UDP gateways have no room for further clients; a larger `clients_max` makes room, and \
+        kind: "datagrams-refused",
+        text: "UDP gateways refuse datagrams of new clients, for which they have no room; a larger `clients_max` makes room, and \
                many clients of one address leave the last quarter to others",
     },
     Watched {

@@ -232,7 +232,7 @@ fn udp_gateways_go_on_without_control() {
     client.send_to(b"new", (NEAR, 5000)).unwrap();
     assert_eq!(other.recv_from(&mut [0; 64]).unwrap().0, 3, "{}", world.said());
     socket(&world.north, "10.10.1.2:0").send_to(b"refused", (NEAR, 5000)).unwrap();
-    let is_event = || world.ask(&["events", "--json"]).out.contains("clients-refused");
+    let is_event = || world.ask(&["events", "--json"]).out.contains("datagrams-refused");
     assert!(wait_until(WITHIN, is_event), "{}", world.said());
     server.set_nonblocking(true).unwrap();
     assert!(server.recv_from(&mut [0; 64]).is_err(), "the old server hears no more");

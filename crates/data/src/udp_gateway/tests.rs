@@ -283,7 +283,7 @@ fn a_client_too_many_waits_for_a_silent_one() {
     world.now += UNCONFIRMED_FOR;
     let newcomer = [(2000, b"new".to_vec())];
     assert_eq!(world.receive(LAN, NEWCOMER, PORT, &newcomer), []);
-    assert_eq!(world.gateway.counts().too_many_clients, 1);
+    assert_eq!(world.gateway.counts().datagrams_refused, 1);
     // All but one speak again; after two minutes that one's place is the newcomer's.
     world.now += CLIENT_FOR;
     let (silent, rest) = clients.split_last().unwrap();
@@ -309,7 +309,7 @@ fn one_address_leaves_the_last_quarter_to_others() {
         world.clients_send(ports).len()
     };
     assert_eq!(confirm(&mut world, &ports(1_000)), 192);
-    assert_eq!(world.gateway.counts().too_many_clients, 2 * (300 - 192));
+    assert_eq!(world.gateway.counts().datagrams_refused, 2 * (300 - 192));
     // Others get in, also while it asks for more.
     for port in 1..=64 {
         assert_eq!(world.receive(LAN, OTHER, PORT, &[(port, vec![2])]).len(), 1, "{port}");

@@ -186,7 +186,7 @@ fn clients_go_where_their_bounds_are_kept_or_are_refused() {
     assert_eq!(relay_of(&again), relay_of(&sent));
     assert_eq!(refused(&world), [("late", 3)]);
     assert_eq!(of_relays(&world, |its| (its.admitted, its.ended)), [(52, 0), (52, 0)]);
-    assert_eq!(world.gateway.counts().too_many_clients, 0);
+    assert_eq!(world.gateway.counts().datagrams_refused, 0);
 }
 
 /// A client is answered by its own relay; another one of the balance is a stranger to it.
@@ -234,7 +234,7 @@ fn a_client_that_takes_another_s_entry_has_a_flow_of_its_own() {
     let mut world = world(PathPolicy::LeastLoad, &[(RELAYS[0], 1.0, 1)], 8);
     assert_eq!(world.clients_send(&requests(1..=8)).len(), 8);
     assert_eq!(world.clients_send(&requests(9..=9)), []);
-    assert_eq!((world.gateway.counts().too_many_clients, refused(&world)), (1, vec![]));
+    assert_eq!((world.gateway.counts().datagrams_refused, refused(&world)), (1, vec![]));
     world.now += UNCONFIRMED_FOR;
     assert_eq!(world.clients_send(&requests(9..=16)).len(), 8);
     assert_eq!(of_relays(&world, |its| (its.admitted, its.ended)), [(16, 8)]);

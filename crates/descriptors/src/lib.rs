@@ -17,7 +17,9 @@ mod clock;
 pub use clock::clock_is_set;
 
 use core::fmt;
+use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -107,6 +109,12 @@ pub fn is_among_last(connection: impl AsFd) -> bool {
     let number = u64::try_from(connection.as_fd().as_raw_fd()).unwrap_or_default();
     // A system without this limit has no last one.
     getrlimit(Resource::RLIMIT_NOFILE).is_ok_and(|(soft, _)| number >= soft - LAST.min(soft / 4))
+}
+
+/// Whether a call failed because the process, or the system, has no descriptor left.
+pub fn are_exhausted(error: &io::Error) -> bool {
+    let code = error.raw_os_error().map(Errno::from_raw);
+    matches!(code, Some(Errno::EMFILE | Errno::ENFILE))
 }
 
 /// A poisoned lock is safe here: the number is always whole.

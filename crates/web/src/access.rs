@@ -22,6 +22,8 @@ pub(crate) struct Arrival {
     pub(crate) is_secure: bool,
     /// What the peer's certificate says, if it has shown one.
     pub(crate) certified: Option<Certified>,
+    /// Whether only `/livez` is answered, as the process has few descriptors left.
+    pub(crate) is_probe: bool,
 }
 
 /// What a client's certificate says.
@@ -45,6 +47,11 @@ pub(crate) enum ArrivalKind {
 }
 
 impl Arrival {
+    /// A connection in the clear.
+    pub(crate) const fn new(kind: ArrivalKind, peer: Option<IpAddr>, is_probe: bool) -> Self {
+        Self { kind, peer, is_secure: false, certified: None, is_probe }
+    }
+
     /// Whether it came from this machine, where all callers share an address.
     pub(crate) fn is_of_this_machine(&self) -> bool {
         self.kind != ArrivalKind::Network
@@ -214,7 +221,7 @@ mod tests {
 
     fn status_of(kind: ArrivalKind, fields: &[(&'static str, &'static str)], is_file: bool) -> u16 {
         let uri = Uri::from_static(if is_file { "/" } else { "/api/v1/status" });
-        let arrival = Arrival { kind, peer: None, is_secure: false, certified: None };
+        let arrival = Arrival::new(kind, None, false);
         let fields = (&headers(fields), is_file);
         let checked = check(&arrival, &uri, fields, &WebCounters::default());
         checked.map_or_else(|refusal| refusal.status.as_u16(), |()| 200)
@@ -254,7 +261,7 @@ mod tests {
         let fields = headers(&[("host", "localhost")]);
         let counters = WebCounters::default();
         let kind = ArrivalKind::Loopback;
-        let arrival = Arrival { kind, peer: None, is_secure: false, certified: None };
+        let arrival = Arrival::new(kind, None, false);
         let refused = check(&arrival, &uri, (&fields, false), &counters).unwrap_err();
         assert_eq!(refused.status, StatusCode::BAD_REQUEST);
     }

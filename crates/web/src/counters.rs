@@ -25,6 +25,8 @@ pub(crate) struct WebCounters {
     pub(crate) handshakes_failed: AtomicU64,
     /// Requests refused as too many wait for the gateway.
     pub(crate) busy_refused: AtomicU64,
+    /// Requests refused as the process has few descriptors left.
+    pub(crate) descriptors_refused: AtomicU64,
     /// Entries of the audit log that could not be stored.
     pub(crate) audit_lost: AtomicU64,
     /// Connections that the server ended, by cause.
@@ -43,6 +45,7 @@ impl WebCounters {
             ("paths_unknown", &self.paths_unknown),
             ("handshakes_failed", &self.handshakes_failed),
             ("busy_refused", &self.busy_refused),
+            ("descriptors_refused", &self.descriptors_refused),
             ("audit_lost", &self.audit_lost),
             ("silent_peers_closed", &self.endings.silent),
             ("slow_readers_closed", &self.endings.stuck),

@@ -49,7 +49,7 @@ impl ForeignRequest {
             headers.append(name, HeaderValue::from_str(value).ok()?);
         }
         let counters = WebCounters::default();
-        let arrival = |kind| Arrival { kind, peer: None, is_secure: false, certified: None };
+        let arrival = |kind| Arrival::new(kind, None, false);
         let has_file = page::answer(uri.path(), &headers).is_some();
         let fields = (&headers, has_file);
         for kind in [ArrivalKind::Unix, ArrivalKind::Network] {

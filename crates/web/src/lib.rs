@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod admission;
 mod answer;
 mod audit;
 mod counters;

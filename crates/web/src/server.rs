@@ -2,12 +2,12 @@
 
 use crate::{
     access::{Arrival, ArrivalKind, Certified, certified},
+    admission::{AdmittedStream, Reserve, WebAdmission},
     counters::count,
-    places::{ConnectionPlace, Places},
     site::Site,
 };
 use gatewright_bindings::{
-    accept::{Admission, ConnectionPermit, Peers, UNAVAILABLE},
+    accept::{Admission, Peers},
     http::{Patience, serve_http1},
     tasks::spawn,
     tls::OpenAcceptor,
@@ -20,7 +20,7 @@ use std::{
     io,
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener as StdTcpListener},
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::{AsFd, BorrowedFd, OwnedFd},
         unix::net::UnixListener as StdUnixListener,
     },
     path::{Path, PathBuf},
@@ -49,10 +49,6 @@ const FINISH_WITHIN: Duration = Duration::from_secs(5);
 
 /// Pause after `accept` fails (for example, out of descriptors), so that the loop does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
-/// Octets of a refused connection's request that are read, so that the refusal is not lost
-/// (RFC 9112 §9.6).
-const REFUSED_READ_MAX: usize = 4096;
 
 /// The name of a socket that a service manager passes for the web interface
 /// (`FileDescriptorName=`, systemd.socket(5)).
@@ -146,8 +142,9 @@ impl WebServer {
         let (stop, stopped) = watch::channel(false);
         let (alive, ended) = std_mpsc::channel();
         let listener = WebListener::new(bound, &runtime)?;
+        let reserve = Reserve::new(&listener)?;
         Builder::new().name("web".to_owned()).spawn(move || {
-            runtime.block_on(listener.run((site, tls), stopped));
+            runtime.block_on(listener.run((site, tls), reserve, stopped));
             // One that still waits for the gateway is not waited for.
             runtime.shutdown_background();
             drop(alive);
@@ -190,6 +187,15 @@ enum WebStream {
     Unix(UnixStream),
 }
 
+impl AsFd for WebListener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(listener) => listener.as_fd(),
+            Self::Unix { listener, .. } => listener.as_fd(),
+        }
+    }
+}
+
 impl WebListener {
     fn new(bound: BoundWeb, runtime: &Runtime) -> io::Result<Self> {
         let _entered = runtime.enter();
@@ -213,42 +219,60 @@ impl WebListener {
         }
     }
 
+    /// Accepts a connection that waits already; an error if there is none.
+    async fn accept_waiting(&self) -> io::Result<WebStream> {
+        tokio::time::timeout(ACCEPT_PAUSE, self.accept()).await?
+    }
+
     /// Serves connections until `stop` is set, and then at most [`FINISH_WITHIN`].
-    async fn run(self, (site, tls): (Arc<Site>, WebKeys), mut stop: watch::Receiver<bool>) {
+    async fn run(
+        self,
+        (site, tls): (Arc<Site>, WebKeys),
+        reserve: Arc<Reserve>,
+        mut stop: watch::Receiver<bool>,
+    ) {
         let kind = self.kind();
         let of_one = if kind == ArrivalKind::Network { OF_ONE_MAX } else { usize::MAX };
         let admission = Admission::new(CONNECTIONS_MAX, &Arc::new(Peers::new(of_one)));
-        let door = Door { admission, places: Arc::default(), site: Arc::clone(&site) };
+        let admission = WebAdmission::new(admission, Arc::clone(&site));
         let (served, mut all_ended) = mpsc::channel::<Infallible>(1);
         loop {
+            reserve.fill();
             let accepted = tokio::select! {
                 accepted = self.accept() => accepted,
                 _ = stop.changed() => break,
             };
+            let (accepted, given_up) = match accepted {
+                Err(error) if reserve.give_up_for(&error) => {
+                    (self.accept_waiting().await, Some(&reserve))
+                }
+                accepted => (accepted, None),
+            };
             let serving =
                 Serving { site: Arc::clone(&site), stop: stop.clone(), _served: served.clone() };
-            let arrival = Arrival { kind, peer: None, is_secure: false, certified: None };
             match accepted {
                 Ok(WebStream::Tcp(stream, peer)) => {
-                    let Some(stream) = door.admit(stream, peer.ip()).await else {
+                    let Some(admitted) = admission.admit(stream, peer.ip(), given_up).await
+                    else {
                         continue;
                     };
-                    let arrival = Arrival { peer: Some(peer.ip()), ..arrival };
+                    let arrival = Arrival::new(kind, Some(peer.ip()), admitted.standing.is_probe());
                     match tls.acceptor() {
-                        None => drop(spawn(serving.serve(stream, arrival))),
-                        Some(acceptor) => drop(spawn(serving.meet(acceptor, stream, arrival))),
+                        None => drop(spawn(serving.serve(admitted, arrival))),
+                        Some(acceptor) => drop(spawn(serving.meet(acceptor, admitted, arrival))),
                     }
                 }
                 Ok(WebStream::Unix(stream)) => {
                     let owner = IpAddr::V4(Ipv4Addr::LOCALHOST);
-                    if let Some(stream) = door.admit(stream, owner).await {
-                        spawn(serving.serve(stream, arrival));
+                    if let Some(admitted) = admission.admit(stream, owner, given_up).await {
+                        let arrival = Arrival::new(kind, None, admitted.standing.is_probe());
+                        spawn(serving.serve(admitted, arrival));
                     }
                 }
                 Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
             }
         }
-        drop((self, served));
+        drop((self, reserve, served));
         let _late = tokio::time::timeout(FINISH_WITHIN, all_ended.recv()).await;
     }
 
@@ -260,35 +284,6 @@ impl WebListener {
                 if is_loopback { ArrivalKind::Loopback } else { ArrivalKind::Network }
             }
         }
-    }
-}
-
-/// A connection's stream with its place among the others.
-type Admitted<S> = (S, (ConnectionPermit, ConnectionPlace));
-
-/// Where connections are admitted.
-struct Door {
-    admission: Admission,
-    places: Arc<Places>,
-    site: Arc<Site>,
-}
-
-impl Door {
-    /// Admits a connection, in the place of one whose caller is not known if all places are taken, or
-    /// refuses it.
-    async fn admit<S: RefusableStream>(&self, stream: S, peer: IpAddr) -> Option<Admitted<S>> {
-        let mut permit = self.admission.admit(&stream, peer);
-        let lacks_place = permit.is_none() && self.admission.lacks_only_a_place(peer);
-        if lacks_place && self.places.make_room().await {
-            count(&self.site.counters.connections_displaced);
-            permit = self.admission.admit(&stream, peer);
-        }
-        let Some(permit) = permit else {
-            count(&self.site.counters.connections_refused);
-            stream.refuse();
-            return None;
-        };
-        Some((stream, (permit, self.places.open())))
     }
 }
 
@@ -305,12 +300,12 @@ impl Serving {
     async fn meet(
         self,
         acceptor: OpenAcceptor,
-        (stream, (permit, place)): Admitted<TcpStream>,
+        AdmittedStream { stream, standing }: AdmittedStream<TcpStream>,
         arrival: Arrival,
     ) {
         let accepted = tokio::select! {
             accepted = acceptor.accept(stream) => accepted,
-            () = place.given_up() => return,
+            () = standing.ended() => return,
         };
         let Some((stream, shown)) = accepted else {
             count(&self.site.counters.handshakes_failed);
@@ -321,19 +316,19 @@ impl Serving {
             fingerprint: shown.fingerprint,
         });
         let arrival = Arrival { is_secure: true, certified, ..arrival };
-        self.serve((stream, (permit, place)), arrival).await;
+        self.serve(AdmittedStream { stream, standing }, arrival).await;
     }
 
     /// Serves a connection.
-    async fn serve<S>(self, (stream, (_permit, place)): Admitted<S>, arrival: Arrival)
+    async fn serve<S>(self, admitted: AdmittedStream<S>, arrival: Arrival)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let Self { site, stop, _served } = self;
+        let AdmittedStream { stream, standing } = admitted;
         let limits = (Patience::default(), Arc::clone(&site.counters.endings));
         let stopped = stop.clone();
-        let place = Arc::new(place);
-        let its = Arc::clone(&place);
+        let its = Arc::clone(&standing.place);
         let answer = move |request| {
             its.asks();
             let its = Arc::clone(&its);
@@ -342,7 +337,7 @@ impl Serving {
         };
         tokio::select! {
             () = serve_http1(stream, limits, answer, stop) => {}
-            () = place.given_up() => {}
+            () = standing.ended() => {}
         }
     }
 }
@@ -359,25 +354,5 @@ impl WebKeys {
 
     fn acceptor(&self) -> Option<OpenAcceptor> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-/// A stream that can be refused without waiting.
-trait RefusableStream: AsyncRead + AsyncWrite + AsFd + Unpin + Send + 'static {
-    /// Says that there are too many connections, if the peer takes that at once.
-    fn refuse(self);
-}
-
-impl RefusableStream for TcpStream {
-    fn refuse(self) {
-        let _read = self.try_read(&mut [0; REFUSED_READ_MAX]);
-        let _written = self.try_write(UNAVAILABLE);
-    }
-}
-
-impl RefusableStream for UnixStream {
-    fn refuse(self) {
-        let _read = self.try_read(&mut [0; REFUSED_READ_MAX]);
-        let _written = self.try_write(UNAVAILABLE);
     }
 }

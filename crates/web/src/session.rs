@@ -362,7 +362,7 @@ mod tests {
 
     fn arrival(kind: ArrivalKind, peer: Option<&str>) -> Arrival {
         let peer = peer.map(|peer| peer.parse().unwrap());
-        Arrival { kind, peer, is_secure: false, certified: None }
+        Arrival::new(kind, peer, false)
     }
 
     fn status(authenticator: &Authenticator, arrival: &Arrival, token: &str) -> u16 {

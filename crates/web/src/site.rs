@@ -182,6 +182,9 @@ impl Site {
         let found = routes::find(method, path);
         let is_file = matches!(found, Found::Nothing) && page::is_file(path);
         access::check(&arrival, &head.uri, (headers, is_file), &self.counters)?;
+        if arrival.is_probe {
+            self.check_probe(&found)?;
+        }
         let route = match found {
             Found::Route(route) => route,
             Found::OtherMethod(methods) => return Err(other_method(&methods)),
@@ -214,6 +217,16 @@ impl Site {
             self.end_change(change, asked.about.get().map(String::as_str), status).await;
         }
         answered
+    }
+
+    /// Refuses everything but `/livez` to a connection with one of the last descriptors.
+    fn check_probe(&self, found: &Found) -> Result<(), WebRefusal> {
+        if matches!(found, Found::Route(route) if route.endpoint == Endpoint::Live) {
+            return Ok(());
+        }
+        count(&self.counters.descriptors_refused);
+        let why = "the process has no descriptor left for this request: only /livez is answered";
+        Err(WebRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why).with(RETRY_AFTER, "1"))
     }
 
     /// Checks that a caller has the role that a route needs.

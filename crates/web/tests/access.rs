@@ -95,6 +95,37 @@ fn without_tokens_everybody_on_this_machine_looks_and_nobody_does_more() {
     assert_eq!(served.get("/api/v1/status", &bearer("gwt_00")).0, 401, "a wrong token is wrong");
 }
 
+/// Known callers keep their places: with all taken by them, a new connection is refused in words, and one
+/// that ends makes room.
+#[test]
+fn when_known_callers_have_all_places_a_connection_is_refused() {
+    let folder = Folder::new();
+    let (served, _, tokens) = with_tokens(&folder);
+    let request = |path: &str| {
+        format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{}\r\n", bearer(&tokens[0]))
+    };
+    let mut held: Vec<_> = (0..512).map(|_| served.connect()).collect();
+    for stream in &mut held {
+        stream.write_all(request("/api/v1/session").as_bytes()).unwrap();
+        let mut octets = [0; 12];
+        stream.read_exact(&mut octets).unwrap();
+        assert_eq!(octets, *b"HTTP/1.1 200");
+    }
+    for refused in 1..=2 {
+        let (status, head, body) = split(&served.exchange(&request("/livez")));
+        assert_eq!((status, body.as_str()), (503, ""));
+        assert!(head.contains("retry-after: 1"), "{head}");
+        assert_eq!(served.counter("connections_refused"), refused);
+    }
+    assert_eq!(served.counter("connections_displaced"), 0);
+    drop(held.pop());
+    let began = Instant::now();
+    while served.get("/livez", "").0 != 200 {
+        assert!(began.elapsed() < Duration::from_secs(30), "its place is not free");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
 fn with_tokens_each_role_has_its_own() {
     let folder = Folder::new();

@@ -1,0 +1,204 @@
+//! Admission of connections to a listener of the web interface.
+//!
+//! A connection that gets one of the last descriptors of the process is a *probe*: only `/livez` is
+//! answered on it, for a short time. So a process whose descriptors others hold is not taken for dead
+//! and started again. When no descriptor at all is left, a [`Reserve`] makes room for one connection.
+
+use crate::{
+    counters::count,
+    places::{ConnectionPlace, Places},
+    site::Site,
+};
+use gatewright_bindings::accept::{Admission, ConnectionPermit, UNAVAILABLE};
+use gatewright_descriptors::{are_exhausted, is_among_last};
+use std::{
+    io,
+    net::IpAddr,
+    os::fd::{AsFd, OwnedFd},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpStream, UnixStream},
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
+
+/// Maximum probes at a time. They take descriptors that control socket, files and outgoing requests
+/// may need.
+const PROBES_MAX: usize = 4;
+
+/// How long a probe may take.
+const PROBE_WITHIN: Duration = Duration::from_secs(2);
+
+/// Octets of a refused connection's request that are read, so that the refusal is not lost
+/// (RFC 9112 §9.6).
+const REFUSED_READ_MAX: usize = 4096;
+
+/// Admits connections to a listener.
+pub(crate) struct WebAdmission {
+    admission: Admission,
+    places: Arc<Places>,
+    probes: Arc<Semaphore>,
+    probe_places: Arc<Places>,
+    site: Arc<Site>,
+}
+
+/// An admitted connection.
+pub(crate) struct AdmittedStream<S> {
+    pub(crate) stream: S,
+    pub(crate) standing: Standing,
+}
+
+/// What an admitted connection holds until it is dropped.
+pub(crate) struct Standing {
+    pub(crate) place: Arc<ConnectionPlace>,
+    /// End of a probe.
+    expires_at: Option<Instant>,
+    _permit: Permit,
+}
+
+/// A place in one of the limits.
+enum Permit {
+    Connection { _permit: ConnectionPermit },
+    Probe { _permit: OwnedSemaphorePermit, _reserve: Option<TakenReserve> },
+}
+
+impl Standing {
+    /// Whether only `/livez` is answered.
+    pub(crate) const fn is_probe(&self) -> bool {
+        self.expires_at.is_some()
+    }
+
+    /// Ends when the connection has to give way, or when the time of a probe is over.
+    pub(crate) async fn ended(&self) {
+        match self.expires_at {
+            None => self.place.given_up().await,
+            Some(at) => {
+                let _late = tokio::time::timeout_at(at, self.place.given_up()).await;
+            }
+        }
+    }
+}
+
+impl WebAdmission {
+    pub(crate) fn new(admission: Admission, site: Arc<Site>) -> Self {
+        let probes = Arc::new(Semaphore::new(PROBES_MAX));
+        Self { admission, places: Arc::default(), probes, probe_places: Arc::default(), site }
+    }
+
+    /// Admits a connection, in the place of one whose caller is not known if all places are taken, or
+    /// refuses it. `reserve` was given up for it.
+    pub(crate) async fn admit<S: RefusableStream>(
+        &self,
+        stream: S,
+        peer: IpAddr,
+        reserve: Option<&Arc<Reserve>>,
+    ) -> Option<AdmittedStream<S>> {
+        let standing = if reserve.is_some() || is_among_last(&stream) {
+            self.admit_probe(reserve).await
+        } else {
+            self.admit_connection(&stream, peer).await
+        };
+        let Some(standing) = standing else {
+            count(&self.site.counters.connections_refused);
+            stream.refuse();
+            return None;
+        };
+        Some(AdmittedStream { stream, standing })
+    }
+
+    async fn admit_connection(&self, stream: &impl AsFd, peer: IpAddr) -> Option<Standing> {
+        let mut permit = self.admission.admit(stream, peer);
+        let lacks_place = permit.is_none() && self.admission.lacks_only_a_place(peer);
+        if lacks_place && self.places.make_room().await {
+            count(&self.site.counters.connections_displaced);
+            permit = self.admission.admit(stream, peer);
+        }
+        let permit = Permit::Connection { _permit: permit? };
+        Some(Standing { place: Arc::new(self.places.open()), expires_at: None, _permit: permit })
+    }
+
+    /// Admits a probe, in the place of the oldest one if there are too many.
+    async fn admit_probe(&self, reserve: Option<&Arc<Reserve>>) -> Option<Standing> {
+        let permit = || Arc::clone(&self.probes).try_acquire_owned().ok();
+        let mut admitted = permit();
+        if admitted.is_none() && self.probe_places.make_room().await {
+            admitted = permit();
+        }
+        let _reserve = reserve.map(|reserve| TakenReserve(Arc::clone(reserve)));
+        let permit = Permit::Probe { _permit: admitted?, _reserve };
+        let expires_at = Some(Instant::now() + PROBE_WITHIN);
+        Some(Standing { place: Arc::new(self.probe_places.open()), expires_at, _permit: permit })
+    }
+}
+
+/// A descriptor that is given up for one connection when no other is left, and taken back when that
+/// has ended.
+#[derive(Debug)]
+pub(crate) struct Reserve {
+    /// Duplicated, so that no file is opened.
+    any: OwnedFd,
+    spare: Mutex<Option<OwnedFd>>,
+}
+
+/// Takes the reserve back when it is dropped: after its connection.
+struct TakenReserve(Arc<Reserve>);
+
+impl Reserve {
+    /// A reserve of the same kind as `any`.
+    pub(crate) fn new(any: &impl AsFd) -> io::Result<Arc<Self>> {
+        let any = any.as_fd().try_clone_to_owned()?;
+        let reserve = Self { any, spare: Mutex::default() };
+        reserve.fill();
+        Ok(Arc::new(reserve))
+    }
+
+    /// Takes a descriptor if there is none in reserve.
+    pub(crate) fn fill(&self) {
+        let mut spare = self.lock();
+        if spare.is_none() {
+            // Without one it is tried again before the next connection.
+            *spare = self.any.try_clone().ok();
+        }
+    }
+
+    /// Gives the descriptor up, if `error` says that there is no other; returns whether it has.
+    pub(crate) fn give_up_for(&self, error: &io::Error) -> bool {
+        are_exhausted(error) && self.lock().take().is_some()
+    }
+
+    /// A poisoned lock is safe here: there is a descriptor or none.
+    fn lock(&self) -> MutexGuard<'_, Option<OwnedFd>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for TakenReserve {
+    fn drop(&mut self) {
+        self.0.fill();
+    }
+}
+
+/// A stream that can be refused without waiting.
+pub(crate) trait RefusableStream:
+    AsyncRead + AsyncWrite + AsFd + Unpin + Send + 'static
+{
+    /// Says that there are too many connections, if the peer takes that at once.
+    fn refuse(self);
+}
+
+impl RefusableStream for TcpStream {
+    fn refuse(self) {
+        let _read = self.try_read(&mut [0; REFUSED_READ_MAX]);
+        let _written = self.try_write(UNAVAILABLE);
+    }
+}
+
+impl RefusableStream for UnixStream {
+    fn refuse(self) {
+        let _read = self.try_read(&mut [0; REFUSED_READ_MAX]);
+        let _written = self.try_write(UNAVAILABLE);
+    }
+}

@@ -19,7 +19,7 @@ use gatewright_health::simulate::{Faults, SimulationPlan};
 use gatewright_health::specialisation::{self, Specialisation};
 use gatewright_interwork::Mapping;
 use gatewright_interwork::mapping::{ObjectMatch, Rule};
-use gatewright_onem2m::{CseType, Operation, Request};
+use gatewright_onem2m::{CseType, Operation, Request, ResourceType};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -44,8 +44,16 @@ struct Ward {
 }
 
 async fn ward(change: impl FnOnce(&mut devices::DevicesConfig)) -> Ward {
+    ward_with(|_| (), change).await
+}
+
+async fn ward_with(
+    change_cse: impl FnOnce(&mut gatewright_onem2m::CseConfig),
+    change: impl FnOnce(&mut devices::DevicesConfig),
+) -> Ward {
     let mut config = gatewright_onem2m::CseConfig::new(CseType::Middle, "/id-mn", "cse-mn");
     config.admin = Some("CAdmin".to_owned());
+    change_cse(&mut config);
     let cse = cse::start(cse::CseServerConfig::new(config)).await.unwrap();
     let mut config = devices::DevicesConfig::new(([127, 0, 0, 1], 0).into(), "cse-mn");
     change(&mut config);
@@ -131,6 +139,38 @@ async fn every_kind_of_device_is_stored_once_and_answered() {
 }
 
 /// What users map comes first, and views show the latest values (TS-0023) to whoever may read.
+/// In a full tree a device that was here before is admitted again, as its resources are there; its
+/// newest readings take the places of its oldest. A device that is new has no room.
+#[tokio::test]
+async fn a_known_device_returns_to_a_full_tree() {
+    let ward = ward_with(|cse| cse.limits.resources = 200, |_| ()).await;
+    let to = ward.devices.address();
+    let plan = |number| device(specialisation::ALL[0], number, Faults::NONE);
+    let first = measure(to, vec![plan(1)]).await;
+    proof(&ward, &first).await;
+    let engine = ward.cse.engine();
+    for number in 0.. {
+        let name = format!("filler-{number}");
+        let content = format!(r#"{{"m2m:cnt":{{"rn":"{name}"}}}}"#);
+        let request = Request::new(Operation::Create, "cse-mn", "CAdmin", name)
+            .creating(ResourceType::Container, content);
+        if !engine.ask(request).await.unwrap().status.is_success() {
+            break;
+        }
+        assert!(number < 200, "the tree has a bound");
+    }
+    let before = ward.devices.counters();
+    let again = measure(to, vec![plan(1)]).await;
+    assert!(again[0].is_answered(), "{again:?}");
+    let (names, after) = (ward.names().await, ward.devices.counters());
+    assert_eq!(after.associations, before.associations + 1, "{after:?}");
+    assert!(after.readings > before.readings && !names.is_empty(), "{after:?}");
+    assert_eq!(after.reports_not_stored, 0, "{after:?}");
+    let stranger = measure(to, vec![plan(2)]).await;
+    assert!(!stranger[0].is_answered(), "{stranger:?}");
+    ward.stop().await;
+}
+
 #[tokio::test]
 async fn objects_become_what_users_say_and_show_it() {
     let when = ObjectMatch { kind: Some(Type::new(2, 18_458)), ..ObjectMatch::default() };

@@ -2,6 +2,7 @@
 
 use crate::{
     captures::CaptureReaders,
+    driver_buckets::DriverBuckets,
     error::DataError,
     next_hops::NextHopBalance,
     port::{HandlerOrder, HandlerValue, KeptHandler, StageNumber},
@@ -40,6 +41,8 @@ pub(crate) struct Attachments {
     counters: CounterSlots,
     /// Where captured packets go.
     readers: Arc<CaptureReaders>,
+    /// The buckets of limits that drivers have, too.
+    buckets: DriverBuckets,
 }
 
 /// An attached handler.
@@ -143,11 +146,22 @@ impl HandlerNow {
 
 impl Attachments {
     /// No handlers, for workers with these plans.
-    pub(crate) fn new(plans: Vec<Plan>, counters: CounterSlots) -> Self {
+    pub(crate) fn new(plans: Vec<Plan>, counters: CounterSlots, buckets: DriverBuckets) -> Self {
         let (standing, staged) = (Vec::new(), BTreeMap::new());
         let (kept, detached, leaving) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
         let readers = Arc::default();
-        Self { plans, standing, staged, next: 1, kept, leaving, detached, counters, readers }
+        Self {
+            plans,
+            standing,
+            staged,
+            next: 1,
+            kept,
+            leaving,
+            detached,
+            counters,
+            readers,
+            buckets,
+        }
     }
 
     /// The readers of captured packets.
@@ -264,6 +278,13 @@ impl Attachments {
                 Box::new(Filter::new(rules.clone(), *default))
             }
             HandlerValue::RateLimit { rate, burst } => Box::new(RateLimit::new(*rate, *burst)),
+            HandlerValue::RateLimitWithDrivers { rate, burst, bucket } => {
+                Box::new(match self.buckets.get(*bucket)? {
+                    Some(bucket) => RateLimit::with_drivers(*rate, *burst, bucket),
+                    // No driver has a part in it.
+                    None => RateLimit::new(*rate, *burst),
+                })
+            }
             HandlerValue::Kept(number) => self.kept.remove(number).ok_or(DataError::Unknown)?,
             // Each of these counts for itself.
             HandlerValue::Count

@@ -3,6 +3,7 @@
 use crate::{
     attachments::{Attachments, HandlerNow},
     captures::CaptureReaders,
+    driver_buckets::DriverBuckets,
     error::DataError,
     group::FIRST,
     port::{HandlerValue, KeptHandler, PortAnswer, PortRequest, RequestNumber, TraceOrder},
@@ -56,8 +57,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Front {
-    pub(crate) fn new(hands: Vec<Hand>, plans: Vec<Plan>, counters: CounterSlots) -> Self {
-        let attachments = Mutex::new(Attachments::new(plans, counters));
+    pub(crate) fn new(
+        hands: Vec<Hand>,
+        plans: Vec<Plan>,
+        counters: CounterSlots,
+        buckets: DriverBuckets,
+    ) -> Self {
+        let attachments = Mutex::new(Attachments::new(plans, counters, buckets));
         Self { hands, attachments, pending: Mutex::default() }
     }
 

@@ -14,6 +14,7 @@ mod attachments;
 mod captures;
 mod clock;
 mod closed;
+mod driver_buckets;
 mod error;
 mod events;
 mod front;

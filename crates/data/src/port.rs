@@ -137,6 +137,15 @@ pub enum HandlerValue {
         /// Packets at once.
         burst: u32,
     },
+    /// The same by a bucket that drivers have, too, for the packets that they forward.
+    RateLimitWithDrivers {
+        /// Packets a second.
+        rate: u32,
+        /// Packets at once.
+        burst: u32,
+        /// The bucket's number.
+        bucket: u16,
+    },
     /// Gives packets the next hop of their flow.
     NextHops {
         /// The destinations of the route, whose next hop is the first of them.

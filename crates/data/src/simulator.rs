@@ -4,6 +4,7 @@ use crate::{
     attachments::HandlerNow,
     captures::CaptureReaders,
     clock::{Clock, VirtualClock},
+    driver_buckets::DriverBuckets,
     error::DataError,
     events::EventQueue,
     front::Front,
@@ -48,6 +49,7 @@ impl Simulator {
         let tables = host.tables_mut().data();
         let wakers = (events.waker(), worker_wakers(setup, &tables.wakers)?);
         let no_tables = KernelTables::default();
+        let buckets = DriverBuckets::from(&no_tables.forwarding);
         let mut orders = Orders::new(setup, tables, wakers, &no_tables, clocked)?;
         let (mut workers, mut hands) = (Vec::new(), Vec::new());
         let mut opened: Vec<Opened> = Vec::new();
@@ -58,7 +60,7 @@ impl Simulator {
             opened.push(report);
         }
         let plans = opened.iter().map(|report| report.plan.clone()).collect();
-        let front = Front::new(hands, plans, counters);
+        let front = Front::new(hands, plans, counters, buckets);
         Ok(Self { front, workers: RefCell::new(workers), clock, opened, events })
     }
 

@@ -3,6 +3,7 @@
 use crate::{
     clock::Clock,
     closed::Closed,
+    driver_buckets::DriverBuckets,
     error::DataError,
     events::{EventQueue, EventSender},
     front::Front,
@@ -239,6 +240,7 @@ pub(crate) fn start_on(
     clock: Clock,
 ) -> Result<(Workers, Vec<Opened>), DataError> {
     let (counters, sojourns) = (tables.counters.clone(), tables.readers.sojourns.clone());
+    let buckets = DriverBuckets::from(&kernel.forwarding);
     tables.downs.clear();
     let mut orders = Orders::new(setup, tables, wakers, kernel, clock)?;
     let devices = Devices::start().map_err(system("start a thread"))?;
@@ -256,8 +258,8 @@ pub(crate) fn start_on(
         told.push(opened);
     }
     let plans = told.iter().map(|opened| opened.plan.clone()).collect();
-    let workers = Workers::new(Front::new(hands, plans, counters), devices, threads, sojourns);
-    Ok((workers, told))
+    let front = Front::new(hands, plans, counters, buckets);
+    Ok((Workers::new(front, devices, threads, sojourns), told))
 }
 
 /// Octets of a chunk that holds the frames of every link.

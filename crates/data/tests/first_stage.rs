@@ -15,21 +15,23 @@ use common::ipv6::{self, A6, B6, LAN6, WAN6};
 use common::{A, B, Gateway, LAN, LAN_IP, LAN_MAC, WAN, WAN_IP, WAN_MAC, address, interface};
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{
-    At, Attachment, AttachmentId, Counter, HOP_PACKETS, Handler, Interface, Place, Route,
-    RouteFollower, SuiteLink, Swap, WeightedHop,
-    builtin::{Count, Filter, Match},
+    At, Attachment, AttachmentId, Bucket, Counter, DriverBucket, HOP_PACKETS, Handler, Interface,
+    Place, Route, RouteFollower, SuiteLink, Swap, WeightedHop,
+    builtin::{Count, Filter, Match, RateLimit},
 };
 use gatewright_tables::{CounterOwner, GroupMember, HopGroupIndex, HopIndex, Prefix, RoutesWriter};
 use gatewright_wire::{Checksum, EtherType, IpProtocol, MacAddress};
 use gatewright_xdp::program::BpfProgram;
 use gatewright_xdp::{
-    Forwarding, ForwardingReason, ForwardingRule, Hop, HopNeighbour, LinkPort, RuleAction,
-    RuleMatch, TableSizes,
+    Forwarding, ForwardingReason, ForwardingRule, Hop, HopNeighbour, LimitIndex, LinkPort,
+    RuleAction, RuleMatch, TableSizes,
 };
 use libtest_mimic::{Arguments, Failed, Trial};
+use nix::time::{ClockId, clock_gettime};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 const MTU: u32 = 1300;
 const ROUTED: &str = "198.51.100.0/24";
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
         trial("the_driver_forwards_as_the_graph_does", the_driver_forwards_as_the_graph_does),
         trial("neither_forwards_addresses_of_no_packet", neither_forwards),
         trial("the_driver_counts_and_drops_as_the_graph_does", rules_are_as_handlers),
+        trial("the_driver_limits_with_the_graph_as_the_graph_alone", limits_are_as_handlers),
         trial("flows_of_a_group_go_by_the_same_router_in_both", groups_are_alike),
     ];
     libtest_mimic::run(&arguments, trials).exit_code()
@@ -654,6 +657,88 @@ fn rules_are_as_handlers() -> Result<(), Failed> {
         let here = forwarding.rule_count(place)?;
         let octets = if one.drops.is_some() { 0 } else { here.octets };
         assert_eq!((here.packets + up.0, octets + up.1), alone, "handler {place}");
+    }
+    Ok(())
+}
+
+/// Handlers of the LAN's link, in the order in which its packets meet them: the first limits frames, the
+/// third IPv4, and two count what they leave.
+const LIMITED: [At; 4] =
+    [At::Frame, At::Frame, At::EtherType(EtherType::IPV4), At::EtherType(EtherType::IPV4)];
+
+/// Packets that the limits at the first and the third place let pass, of those that come.
+const BURSTS: [(usize, u32); 2] = [(0, FRAMES as u32 / 2), (2, FRAMES as u32 / 9)];
+
+/// Puts such handlers into a graph, with `limit` for a burst; returns what each has taken out.
+fn put_limits(
+    graph: &mut Gateway,
+    limit: impl Fn(u16, u32) -> RateLimit,
+) -> Result<Vec<Counter>, Failed> {
+    let place = |at| Attachment { link: Some(LAN), ..Attachment::new(at, Place::Before) };
+    let ids: Vec<_> = (1..).map(AttachmentId).zip(LIMITED.map(place)).collect();
+    let taken: Vec<_> = ids.iter().map(|_| Counter::default()).collect();
+    let handler = |number: usize| -> Box<dyn Handler> {
+        match BURSTS.iter().find(|(at, _)| *at == number) {
+            Some((at, burst)) => Box::new(limit(*at as u16, *burst)),
+            None => Box::new(Count::default()),
+        }
+    };
+    let handlers = ids.iter().zip(&taken).enumerate();
+    let handlers =
+        handlers.map(|(number, ((id, _), taken))| (*id, handler(number), taken.clone())).collect();
+    graph.graph.swap(Swap { wiring: graph.plan.wire(&ids)?, handlers });
+    Ok(taken)
+}
+
+fn monotonic() -> Duration {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap().into()
+}
+
+/// What a driver limits together with its graph, by buckets that they share, is what a graph alone does,
+/// packet by packet. Without a rate: no clock decides.
+fn limits_are_as_handlers() -> Result<(), Failed> {
+    let (mut alone, mut beside) = (graph()?, graph()?);
+    let (forwarding, program) = driver()?;
+    let maps = forwarding.maps()?;
+    let in_alone = put_limits(&mut alone, |_, burst| RateLimit::new(0, burst))?;
+    let in_beside = put_limits(&mut beside, |number, burst| {
+        forwarding.set_limit(LimitIndex(number), Bucket::new(0, burst).times()).unwrap();
+        let (words, at) = maps.bucket(number).unwrap();
+        RateLimit::with_drivers(0, burst, DriverBucket { words, at, now: monotonic })
+    })?;
+    for is_ipv6 in [false, true] {
+        let of = (0..).zip(LIMITED).filter(|(_, at)| *at == At::Frame || !is_ipv6);
+        let rule = |(place, at): (u32, At)| ForwardingRule {
+            action: match BURSTS.iter().any(|(limit, _)| *limit == place as usize) {
+                true => RuleAction::Limit(LimitIndex(place as u16)),
+                false => RuleAction::Count,
+            },
+            place,
+            header_len: if at == At::Frame { 14 } else { 0 },
+        };
+        forwarding.set_rules(0, is_ipv6, &of.map(rule).collect::<Vec<_>>())?;
+    }
+    let mut random = Random(0x5eed_0114);
+    let mut verdicts = [0; 5];
+    for _ in 0..FRAMES {
+        let frame = random.frame();
+        let run = program.run(&frame, 1)?;
+        let expected = alone.receive(LAN, std::slice::from_ref(&frame));
+        verdicts[run.verdict as usize] += 1;
+        let sent = match run.verdict {
+            XDP_REDIRECT => vec![(WAN, run.frame)],
+            XDP_DROP => Vec::new(),
+            _ => beside.receive(LAN, std::slice::from_ref(&frame)),
+        };
+        assert_eq!(sent, expected, "{frame:02x?}");
+    }
+    // All of each kind, and each limit has refused packets in both.
+    assert!([1, 2, 4].iter().all(|kind| verdicts[*kind] > FRAMES / 20), "{verdicts:?}");
+    for (place, _) in BURSTS {
+        let here = forwarding.rule_count(place as u32)?.packets;
+        let [alone, up] = [&in_alone, &in_beside].map(|taken| taken[place].get());
+        assert!(here > 0 && up > 0, "limit {place}: {here} {up}");
+        assert_eq!(here + up, alone, "limit {place}");
     }
     Ok(())
 }

@@ -62,7 +62,12 @@ impl DriverMaps {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn get(&self) -> Result<Arc<ForwardingMaps>, String> {
+    /// The maps of now; otherwise why there are none.
+    ///
+    /// # Errors
+    ///
+    /// The reason, in words for the operator.
+    pub fn get(&self) -> Result<Arc<ForwardingMaps>, String> {
         self.lock().maps.clone()
     }
 

@@ -9,7 +9,7 @@ mod learnt;
 mod tests;
 
 use crate::{
-    drivers::{Attached, DriverPart, Drivers},
+    drivers::{Attached, DriverPart, Drivers, free_bucket},
     error::PlanesError,
     kernel::Kernel,
     setup::{RouteTo, StaticRoute},
@@ -22,8 +22,8 @@ use gatewright_link::LinkInfo;
 use gatewright_packet::LinkIndex;
 use gatewright_part::EventSink;
 use gatewright_stack::{
-    Address, Attachment, AttachmentId, Binding, EdgeTarget, Handler, Host, HostError, Interface,
-    Plan, Route, WAY_PACKETS, WeightedHop,
+    Address, Attachment, AttachmentId, Binding, Bucket, EdgeTarget, Handler, Host, HostError,
+    Interface, Plan, Route, WAY_PACKETS, WeightedHop,
 };
 use gatewright_tables::{
     CounterOwner, CounterSums, CounterTable,
@@ -208,6 +208,7 @@ impl Control {
                 Placement::Described(attachment, value) => (attachment, value),
                 Placement::New(attachment, handler) => (attachment, port.keep(handler)?),
             };
+            let value = self.shared_with_drivers(&attachment, value, &attached);
             let id = AttachmentId(next_id);
             next_id += 1;
             attached.push(Attached { id, at: attachment, part: DriverPart::of(&value) });
@@ -217,6 +218,25 @@ impl Control {
             return Err(DataError::Ended.into());
         };
         Ok(Prepared { attached, next_id, stage, port: port.clone() })
+    }
+
+    /// A new handler that limits packets, by a bucket of tokens that drivers have, too: else both would
+    /// let pass as many. `coming` are the handlers that stand before it in the same wiring.
+    fn shared_with_drivers(
+        &self,
+        at: &Attachment,
+        value: HandlerValue,
+        coming: &[Attached],
+    ) -> HandlerValue {
+        let (HandlerValue::RateLimit { rate, burst }, Some(drivers)) = (&value, &self.drivers)
+        else {
+            return value;
+        };
+        let Some(bucket) = free_bucket(at, self.attached.iter().chain(coming)) else {
+            return value;
+        };
+        drivers.fill(bucket, &Bucket::new(*rate, *burst));
+        HandlerValue::RateLimitWithDrivers { rate: *rate, burst: *burst, bucket: bucket.0 }
     }
 
     /// Records a prepared wiring as the current one.

@@ -10,17 +10,17 @@ mod handlers;
 mod reports;
 mod tables;
 
-pub(crate) use handlers::{Attached, DriverPart};
+pub(crate) use handlers::{Attached, DriverPart, free_bucket};
 
 use crate::setup::{ReportRoute, Setup};
 use gatewright_link::{ForwardingMaps, KernelPort, LinkInfo, Mode, kernel_port};
 use gatewright_packet::LinkIndex;
-use gatewright_stack::{AttachmentId, Host, Interface, RouteFollower};
+use gatewright_stack::{AttachmentId, Bucket, Host, Interface, RouteFollower};
 use gatewright_tables::{
     DriverReports, HopIndex, Map,
     records::{Neighbour, NeighbourKey},
 };
-use gatewright_xdp::{Forwarding, PacketCount, TableSizes};
+use gatewright_xdp::{Forwarding, LimitIndex, PacketCount, TableSizes};
 use handlers::Handled;
 use reports::DriverReporting;
 use serde::Serialize;
@@ -322,6 +322,12 @@ impl Drivers {
         let reports = forwarding.report_counts(link.into()).unwrap_or_default().into_iter();
         let reports = reports.map(|(reason, count)| DriverCount::new(reason.name(), count));
         counts.chain(reports).filter(|count| count.packets > 0).collect()
+    }
+
+    /// Fills a bucket of tokens that no handler has.
+    pub(crate) fn fill(&self, bucket: LimitIndex, of: &Bucket) {
+        // It is one of those that there are.
+        let _fits = self.tables().forwarding.set_limit(bucket, of.times());
     }
 
     /// Packets and octets that drivers have counted or dropped in place of a handler.

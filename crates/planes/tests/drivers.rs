@@ -1,5 +1,7 @@
 //! Forwarding in the drivers of a gateway between two kernels: what it forwards, what comes up, and
 //! that nothing is lost or doubled when somebody begins to look.
+//!
+//! This test is its own child: with [`SERVES`] in its environment it is the data plane.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -15,11 +17,12 @@ mod numbered;
 use gatewright_link::Backend;
 use gatewright_packet::LinkIndex;
 use gatewright_planes::{
-    HandlerValue, LinkSetup, NextHopStatus, Placement, Planes, RouteOrder, RouteTarget, Setup,
+    HandlerValue, LinkSetup, NextHopStatus, Placement, Planes, ProcessSetup, RouteOrder,
+    RouteTarget, Setup,
 };
 use gatewright_stack::{
     At, Attachment, Place, Side, WeightedHop,
-    builtin::{Count, HostPart, Match},
+    builtin::{Count, HostPart, Match, Verdict},
 };
 use gatewright_testbed::{Needs, TwoSubnets, wait_until};
 use gatewright_wire::{EtherType, IpProtocol};
@@ -36,8 +39,13 @@ const LAN: LinkIndex = LinkIndex(0);
 const WAN: LinkIndex = LinkIndex(1);
 /// Datagrams on their way at once that each queue holds.
 const HELD: u32 = 200;
+const SERVES: &str = "GATEWRIGHT_DRIVERS_TEST_SERVES";
 
 fn main() -> ExitCode {
+    if std::env::var_os(SERVES).is_some() {
+        gatewright_planes::serve_data_plane().unwrap();
+        return ExitCode::SUCCESS;
+    }
     let arguments = Arguments::from_args();
     // The kernel tells since 6.3 which interfaces take redirected frames, and since 6.8 which tag
     // a virtual cable has taken out of a frame.
@@ -55,6 +63,15 @@ fn main() -> ExitCode {
         trial("a_handler_that_comes_and_goes_loses_nothing", swaps_lose_nothing),
         trial("a_handler_and_a_trace_see_what_they_look_at", lookers_see_packets),
         trial("drivers_count_and_drop_in_place_of_handlers", drivers_count_and_drop),
+        trial("drivers_limit_together_with_the_graph", || drivers_limit(None)),
+        trial("drivers_limit_together_with_the_graph_of_another_process", || {
+            let own = std::env::current_exe()?.into_os_string();
+            drivers_limit(Some(&ProcessSetup {
+                program: "env".into(),
+                arguments: vec![format!("{SERVES}=1").into(), own],
+                name: String::new(),
+            }))
+        }),
         trial("each_packet_is_counted_once_while_handlers_change", each_is_counted_once),
         trial("routes_and_neighbours_are_followed", routes_and_neighbours_are_followed),
         trial("a_stale_neighbour_is_asked_while_drivers_forward_to_it", stale_neighbours_are_asked),
@@ -80,6 +97,14 @@ impl World {
     }
 
     fn with(change: impl Fn(&mut LinkSetup) + Send + Sync) -> Result<Self, Failed> {
+        Self::of(change, None)
+    }
+
+    /// The same with the data plane in such a process, or on threads.
+    fn of(
+        change: impl Fn(&mut LinkSetup) + Send + Sync,
+        process: Option<&ProcessSetup>,
+    ) -> Result<Self, Failed> {
         let hosts = TwoSubnets::with_queues(1)?;
         let ends = [(&hosts.north, "n0", "1"), (&hosts.south, "s0", "2")];
         for (host, end, net) in ends {
@@ -91,6 +116,7 @@ impl World {
         let gateway = hosts.middle.run(|| {
             let mut setup = Setup::new(7);
             setup.routes_max = 1000;
+            setup.process = process.cloned();
             for (name, device, net) in [("lan", "g0", 1), ("wan", "g1", 2)] {
                 let link = setup.link(name, device);
                 link.backend(Backend::Xdp)
@@ -321,6 +347,58 @@ fn drivers_count_and_drop() -> Result<(), Failed> {
     Ok(())
 }
 
+/// A limit runs in the driver, and packets that go to the graph take tokens from the same bucket: of
+/// those that come, both together let its burst pass.
+fn drivers_limit(process: Option<&ProcessSetup>) -> Result<(), Failed> {
+    const BURST: u64 = 60;
+    const UP: u64 = 20;
+    /// Packets of the kernel's own at the most.
+    const OTHERS: u64 = 5;
+    let world = World::of(|_| (), process)?;
+    let at = Attachment::new(At::EtherType(EtherType::IPV4), Place::Before);
+    let at = Attachment { link: Some(LAN), ..at };
+    // Without a rate no clock decides.
+    let limit = HandlerValue::RateLimit { rate: 0, burst: u32::try_from(BURST)? };
+    let limit = world.gateway.place(Placement::Described(at, limit))?;
+    let taken = || {
+        let all = world.gateway.handlers();
+        all.iter().find(|handler| handler.id == limit).unwrap().taken
+    };
+    // To this host: the graph answers.
+    world.pings("10.10.1.1", UP);
+    let receiver = world.hosts.south.run(|| UdpSocket::bind(("10.10.2.2", 7001)))??;
+    receiver.set_nonblocking(true)?;
+    let sender = world.hosts.north.run(|| UdpSocket::bind(("10.10.1.2", 0)))??;
+    let before = ["forwarded", "dropped"].map(|outcome| world.count(LAN, outcome));
+    for _ in 0..2 * BURST {
+        sender.send_to(b"limited", ("10.10.2.2", 7001))?;
+    }
+    let here = || {
+        let now = ["forwarded", "dropped"].map(|outcome| world.count(LAN, outcome));
+        [now[0] - before[0], now[1] - before[1]]
+    };
+    assert!(wait_until(WITHIN, || here().iter().sum::<u64>() == 2 * BURST), "{}", world.said());
+    let [forwarded, dropped] = here();
+    assert!((BURST - UP - OTHERS..=BURST - UP).contains(&forwarded), "{}", world.said());
+    let arrived = || std::iter::from_fn(|| receiver.recv(&mut [0; 16]).ok()).count();
+    let mut received = 0;
+    let all_arrive = || {
+        received += u64::try_from(arrived()).unwrap();
+        received == forwarded
+    };
+    assert!(wait_until(WITHIN, all_arrive), "{forwarded} were forwarded");
+    assert!((dropped..=dropped + OTHERS).contains(&taken()), "{} {dropped}", taken());
+    // Nor has the graph any left.
+    let before = taken();
+    assert!(!world.ping("10.10.1.1", &[]) && !world.ping("10.10.2.2", &[]), "{}", world.said());
+    assert!((before + 2..=before + 2 + OTHERS).contains(&taken()), "{}", world.said());
+    // The other family has no limit.
+    world.pings("fd00:2::2", 3);
+    world.gateway.detach(limit)?;
+    assert_eq!(world.adds(LAN, "forwarded", || world.pings("10.10.2.2", 5)), 5);
+    Ok(())
+}
+
 /// Numbered datagrams are counted while another handler comes and goes: each once, in the driver or
 /// in the graph.
 fn each_is_counted_once() -> Result<(), Failed> {
@@ -346,13 +424,14 @@ fn each_is_counted_once() -> Result<(), Failed> {
             || progress.wait_for_more(BETWEEN, WITHIN).then_some(()).ok_or("it stands still");
         for number in 0..SWAPS {
             more()?;
-            // The one runs in the driver, the other takes the packets out of it.
+            // Two run in the driver, the third takes the packets out of it.
             let which = Match { port: Some(7009), ..Match::default() };
             let rules = [
                 HandlerValue::Drop { which },
-                HandlerValue::RateLimit { rate: u32::MAX, burst: u32::MAX },
+                HandlerValue::RateLimit { rate: 1_000_000, burst: 1_000_000 },
+                HandlerValue::Filter { rules: Vec::new(), default: Verdict::Accept },
             ];
-            let id = place(rules[usize::try_from(number % 2)?].clone())?;
+            let id = place(rules[usize::try_from(number % 3)?].clone())?;
             more()?;
             world.gateway.detach(id)?;
         }

@@ -2,6 +2,7 @@
 
 use crate::paths::subnet_of;
 use gatewright_packet::LinkIndex;
+use gatewright_tables::SharedWords;
 use std::{
     net::IpAddr,
     sync::atomic::{AtomicU64, Ordering},
@@ -23,10 +24,16 @@ impl Bucket {
     /// A full bucket; `per_second` of zero lets only the first `burst` pass.
     pub const fn new(per_second: u32, burst: u32) -> Self {
         let refill = match per_second {
-            0 => u64::MAX / 2,
+            // The whole bucket takes some 146 years.
+            0 => u64::MAX / 2 / if burst == 0 { 1 } else { burst as u64 },
             rate => 1_000_000_000 / rate as u64,
         };
         Self { refill, depth: refill.saturating_mul(burst as u64), full_at: 0 }
+    }
+
+    /// Nanoseconds to refill one token, and the whole bucket.
+    pub const fn times(&self) -> [u64; 2] {
+        [self.refill, self.depth]
     }
 
     /// Whether one more may pass at `now`; takes a token if so.
@@ -135,22 +142,56 @@ impl SenderLimit {
     }
 }
 
-/// A bucket shared by several workers, without a lock.
+/// A bucket shared by several workers, and perhaps by programs in drivers, without a lock.
 #[derive(Debug)]
 pub(crate) struct SharedBucket {
     /// The bucket of one worker; its shared time is left at the initial value.
     shape: Bucket,
-    full_at: AtomicU64,
+    time: FullAt,
+}
+
+/// The time at which a shared bucket would be full.
+#[derive(Debug)]
+enum FullAt {
+    /// On the workers' clock.
+    Own(AtomicU64),
+    WithDrivers(DriverBucket),
+}
+
+/// The time of a bucket that the graph shares with programs in drivers, in their memory.
+#[derive(Clone, Debug)]
+pub struct DriverBucket {
+    /// The memory.
+    pub words: SharedWords,
+    /// The place of the time in it.
+    pub at: usize,
+    /// The drivers' clock. The workers' shows when a batch came: by that, what drivers have taken since
+    /// would be taken in the future.
+    pub now: fn() -> Duration,
 }
 
 impl SharedBucket {
     /// As [`Bucket::new`].
     pub(crate) const fn new(per_second: u32, burst: u32) -> Self {
-        Self { shape: Bucket::new(per_second, burst), full_at: AtomicU64::new(0) }
+        let time = FullAt::Own(AtomicU64::new(0));
+        Self { shape: Bucket::new(per_second, burst), time }
+    }
+
+    /// The same, with what drivers have taken already.
+    pub(crate) const fn with_drivers(per_second: u32, burst: u32, of: DriverBucket) -> Self {
+        Self { shape: Bucket::new(per_second, burst), time: FullAt::WithDrivers(of) }
     }
 
     /// The number of `wanted` that may pass at `now`; takes a token for each.
     pub(crate) fn take(&self, wanted: usize, now: Duration) -> usize {
+        let (full_at, now) = match &self.time {
+            FullAt::Own(full_at) => (full_at, now),
+            FullAt::WithDrivers(DriverBucket { words, at, now }) => {
+                // Its maker has chosen a place in the memory.
+                let Some(full_at) = words.number(*at) else { return 0 };
+                (full_at, now())
+            }
+        };
         let mut passed = 0;
         let taken = |full_at| {
             let mut bucket = Bucket { full_at, ..self.shape };
@@ -159,7 +200,7 @@ impl SharedBucket {
         };
         // Nothing else is told by the number: no order with other memory is needed. If none may
         // pass nothing is to be stored, which is no failure.
-        let _none = self.full_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken);
+        let _none = full_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken);
         passed
     }
 }
@@ -178,6 +219,33 @@ mod tests {
         });
         assert_eq!(taken, 1000);
         assert_eq!(bucket.take(9, Duration::from_millis(300)), 3);
+    }
+
+    #[test]
+    fn drivers_and_the_graph_take_from_one_bucket() {
+        const AT: usize = 2;
+        let (words, now) = (SharedWords::private(4), || Duration::from_secs(50));
+        let of = DriverBucket { words: words.clone(), at: AT, now };
+        let bucket = SharedBucket::with_drivers(10, 3, of);
+        assert_eq!(bucket.take(1, Duration::ZERO), 1);
+        let full_at = words.number(AT).unwrap();
+        assert_eq!(full_at.load(Ordering::Relaxed), 50_100_000_000, "on the drivers' clock");
+        // A driver takes one.
+        full_at.fetch_add(100_000_000, Ordering::Relaxed);
+        assert_eq!(bucket.take(9, Duration::ZERO), 1);
+        // Time passes.
+        full_at.fetch_sub(200_000_000, Ordering::Relaxed);
+        assert_eq!(bucket.take(9, Duration::ZERO), 2);
+    }
+
+    #[test]
+    fn without_a_rate_a_burst_passes_once() {
+        for burst in [1, 3, 1000] {
+            let mut bucket = Bucket::new(0, burst);
+            let passed = (0..2000).filter(|_| bucket.take(Duration::from_secs(9))).count();
+            assert_eq!(passed, usize::try_from(burst).unwrap());
+            assert!(!bucket.take(Duration::from_secs(86_400)));
+        }
     }
 
     #[test]

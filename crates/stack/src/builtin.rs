@@ -21,7 +21,10 @@ pub use filter::{
 
 pub use host::{HostHandler, HostPart};
 
-use crate::{At, Context, Counter, Handler, PacketOctets, Side, bucket::SharedBucket};
+use crate::{
+    At, Context, Counter, Handler, PacketOctets, Side,
+    bucket::{DriverBucket, SharedBucket},
+};
 use gatewright_packet::{Batch, LinkIndex, Packet, Parcel, Pool};
 use gatewright_wire::{EtherType, Framing, IpProtocol};
 use headers::{Headers, Visible};
@@ -117,6 +120,11 @@ impl RateLimit {
     /// A limiter to `per_second` packets per second with bursts of `burst`.
     pub fn new(per_second: u32, burst: u32) -> Self {
         Self(Arc::new(SharedBucket::new(per_second, burst)))
+    }
+
+    /// The same by a bucket from which drivers take tokens, too, for the packets that they forward.
+    pub fn with_drivers(per_second: u32, burst: u32, bucket: DriverBucket) -> Self {
+        Self(Arc::new(SharedBucket::with_drivers(per_second, burst, bucket)))
     }
 }
 

@@ -67,7 +67,7 @@ pub use application::{
     ApplicationSockets, Datagram, Origin, SendError, SocketApplication, SocketIndex,
 };
 pub use arp::ArpLayer;
-pub use bucket::Bucket;
+pub use bucket::{Bucket, DriverBucket};
 pub use counters::{Counter, Drops, Reason};
 pub use dhcp::DhcpLayer;
 pub use ethernet::EthernetLayer;

@@ -291,4 +291,13 @@ impl SharedWords {
     pub fn all(&self) -> &[AtomicU32] {
         self.0.all()
     }
+
+    /// The two words at `start` as one number; `None` if they reach past the end, or are not
+    /// aligned as a number of 64 bits.
+    ///
+    /// Words that are used as a number are never used as words.
+    #[inline]
+    pub fn number(&self, start: usize) -> Option<&AtomicU64> {
+        self.0.number(start)
+    }
 }

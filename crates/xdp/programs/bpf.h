@@ -31,6 +31,7 @@ struct map;
 #define VALUE(type, name) extern volatile type name
 
 static void *(*const map_lookup)(void *map, const void *key) = (void *)1;
+static u64 (*const clock_monotonic)(void) = (void *)5;
 static long (*const jump)(struct xdp_md *context, void *programs, u32 index) = (void *)12;
 static long (*const redirect_map)(void *map, u64 key, u64 flags) = (void *)51;
 static long (*const adjust_tail)(struct xdp_md *context, int delta) = (void *)65;

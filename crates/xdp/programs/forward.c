@@ -3,6 +3,7 @@
 #include "bpf.h"
 #include "tables.h"
 #include "look_up.h"
+#include "limit.h"
 
 /* Another of these: whether the driver has taken a VLAN tag out of the frame. */
 extern int tag_taken(struct xdp_md *context);
@@ -55,15 +56,27 @@ INLINE int is_partial(struct xdp_md *context, u16 *transport, u32 protocol, u32 
            !is_right(context, (u8 *)transport, length, sum);
 }
 
-/* Counts a packet by the rules that count, before the one with the number `until`. */
-INLINE void count_by_rules(struct matched *packet, u32 until)
+/* Counts a packet by the rules that count, before the one with the number `until`. If one limits packets,
+ * the program that limits goes on from there, and does not come back. */
+INLINE void count_by_rules(struct xdp_md *context, struct matched *packet, u32 until,
+                           struct limited *limited)
 {
     volatile struct rules *all = &rules[2 * (constants.link & (LINKS_MAX - 1)) + packet->family];
     for (u32 i = 0; i < RULES_MAX; i++) {
         if (i >= until || i >= all->number)
             break;
         volatile struct rule *rule = &all->rules[i];
-        if (!(rule->flags & RULE_DROPS))
+        u32 flags = rule->flags;
+        if (UNLIKELY(flags & RULE_LIMITS)) {
+            limited->from = i;
+            limited->until = until;
+            limited->family = packet->family;
+            limited->octets = packet->octets;
+            limited->version = packet->version;
+            limit_packet(context, limited);
+            break;
+        }
+        if (!(flags & RULE_DROPS))
             count(&rule_counts, rule->place, packet->octets + rule->octets);
     }
 }
@@ -73,6 +86,7 @@ INLINE enum reason judge(struct xdp_md *context, struct matched *packet, int *ve
 {
     volatile struct rules *all = &rules[2 * (constants.link & (LINKS_MAX - 1)) + packet->family];
     u32 version = all->version, number = all->number;
+    packet->version = version;
     if (LIKELY(number == 0))
         return version & 1 ? UNSETTLED : FORWARDED;
     fence();
@@ -118,7 +132,8 @@ INLINE enum reason judge(struct xdp_md *context, struct matched *packet, int *ve
         return UNSETTLED;
     if (drops == RULES_MAX)
         return FORWARDED;
-    count_by_rules(packet, drops);
+    struct limited limited = {.place = place, .more = more};
+    count_by_rules(context, packet, drops, &limited);
     count(&rule_counts, place, packet->octets + more);
     count(&counts, constants.link * REASON_ROOM + DROPPED, packet->octets);
     *verdict = XDP_DROP;
@@ -129,7 +144,6 @@ INLINE enum reason judge(struct xdp_md *context, struct matched *packet, int *ve
 INLINE int send(struct xdp_md *context, u32 hop, struct found *found, u32 length,
                 struct matched *packet)
 {
-    count_by_rules(packet, RULES_MAX);
     void *data = (void *)(u64)context->data, *end = (void *)(u64)context->data_end;
     struct ethernet *ethernet = data;
     if ((void *)(ethernet + 1) > end)
@@ -137,14 +151,9 @@ INLINE int send(struct xdp_md *context, u32 hop, struct found *found, u32 length
 #pragma unroll
     for (int i = 0; i < 6; i++)
         ethernet->macs[i] = found->macs[i];
-    int verdict = redirect_map(&ports, found->port, XDP_DROP);
-    if (UNLIKELY(verdict == XDP_DROP)) {
-        count(&counts, constants.link * REASON_ROOM + NO_PORT, length);
-        return XDP_DROP;
-    }
-    count(&counts, constants.link * REASON_ROOM + FORWARDED, length);
-    count(&hop_counts, hop, length);
-    return verdict;
+    struct limited limited = {.hop = hop, .port = found->port, .length = length};
+    count_by_rules(context, packet, RULES_MAX, &limited);
+    return leave(hop, found->port, length);
 }
 
 INLINE enum reason forward4(struct xdp_md *context, struct ipv4 *ip, u32 octets, int *verdict)

@@ -35,6 +35,7 @@ VALUE(struct link, links)[LINKS_MAX];
 VALUE(u64, own)[OWN_BITS / 64];
 /* By link and family. */
 VALUE(struct rules, rules)[2 * LINKS_MAX];
+VALUE(struct limit, limits)[LIMITS_MAX];
 VALUE(u16, direct)[DIRECT_ENTRIES];
 /* As large as the loader makes them; `constants` tells how large. */
 VALUE(u16, groups)[];
@@ -47,7 +48,7 @@ MAP(ports);
 MAP(counts);
 MAP(hop_counts);
 MAP(rule_counts);
-/* By link: what sends on reports of devices. */
+/* By link: what sends on reports of devices, and behind all of these what limits packets. */
 MAP(stages);
 
 /* The link's own program, which the loader puts behind this one: what happens to frames that go up. */
@@ -270,6 +271,7 @@ struct matched {
     u32 length; /* of the packet behind its IP header */
     u32 label;  /* the flow label of IPv6 */
     u32 transport_at; /* of the transport header in the frame */
+    u32 version;      /* of the rules by which it is judged */
 };
 
 /* Mixes a word into a hash. */

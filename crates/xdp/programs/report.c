@@ -12,7 +12,6 @@ MAP(report_devices);
 MAP(report_counts);
 MAP(report_scratch);
 
-static u64 (*const clock_monotonic)(void) = (void *)5;
 static u32 (*const draw)(void) = (void *)7;
 static s64 (*const checksum_diff)(const void *from, u32 from_len, const void *to, u32 to_len,
                                   u32 seed) = (void *)28;

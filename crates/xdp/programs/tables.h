@@ -19,7 +19,7 @@ enum reason {
     NO_PORT,      /* the egress link has just gone: the frame is dropped */
     ELSEWHERE,    /* the egress link takes no frames from a driver */
     PARTIAL,      /* a transport checksum that is left to the device: the graph completes it */
-    DROPPED,      /* none: a handler that drops them runs here */
+    DROPPED,      /* none: a handler that drops or limits them runs here */
     BAD_STATION,  /* the source's link address is a group's (IEEE 802.3 §3.2.3) */
 };
 
@@ -54,10 +54,12 @@ struct link {
 #define RULE_DROPS 1    /* what matches; else the rule counts */
 #define RULE_PROTOCOL 2 /* only what has `protocol` */
 #define RULE_PORT 4     /* only what has the destination port `port` */
+#define RULE_LIMITS 8   /* all packets to what a bucket of `limits` has tokens for */
 struct rule {
     u32 flags;
     u32 place;    /* of its numbers in `rule_counts` */
-    u32 octets;   /* that it counts before the IP header */
+    u16 octets;   /* that it counts before the IP header */
+    u16 limit;    /* its bucket */
     u16 protocol;
     u16 port;     /* as in a header */
     u32 source[4], source_mask[4], destination[4], destination_mask[4]; /* as in a header */
@@ -66,6 +68,17 @@ struct rules {
     u32 version;
     u32 number;
     struct rule rules[RULES_MAX];
+};
+
+/* A bucket of tokens (`Bucket` in `crates/stack/src/bucket.rs`). The programs of all links, on all
+ * processors, and the workers of the graph take tokens from the same one: buckets of their own would let
+ * pass a multiple of the rate. */
+#define LIMITS_MAX 256
+struct limit {
+    u64 full_at; /* when it would be full if nothing more were taken, on the monotonic clock */
+    u64 refill;  /* nanoseconds for one token */
+    u64 depth;   /* nanoseconds for all of them */
+    u64 unused;
 };
 
 /* Bits of addresses that are ours or a subnet's broadcast: a set bit says *perhaps*. */

@@ -6,14 +6,14 @@ mod rules;
 
 pub use maps::{ForwardingMaps, LinkProgram};
 pub use reports::DriverReason;
-pub use rules::{ForwardingRule, RuleAction, RuleMatch};
+pub use rules::{ForwardingRule, LimitIndex, RuleAction, RuleMatch};
 
 use crate::compiled::CompiledError;
 use crate::direct::Direct;
 use crate::layout::{
     COUNT_LEN, DIRECT_ENTRIES, ForwardingReason, HOP_ELSEWHERE, HOP_GROUP, HOP_LEN, HOP_NEIGHBOUR,
-    LINK_LEN, LINKS_MAX, NEIGHBOUR_KEY_LEN, NEIGHBOUR_LEN, NOTE_USE, OWN_BITS, REASON_ROOM,
-    RULE_COUNTS_MAX, USED, own_bit,
+    LIMIT_LEN, LIMITED_LEN, LINK_LEN, LINKS_MAX, NEIGHBOUR_KEY_LEN, NEIGHBOUR_LEN, NOTE_USE,
+    OWN_BITS, REASON_ROOM, RULE_COUNTS_MAX, RULE_LIMITS_MAX, USED, own_bit,
 };
 use crate::map::{BpfMap, MapType};
 use crate::program::{BpfProgram, LoadError};
@@ -145,6 +145,7 @@ pub struct Forwarding {
     links: SharedMap,
     own: SharedMap,
     rules: SharedMap,
+    limits: SharedMap,
     hops: SharedMap,
     groups: HopGroupsWriter,
     routes4: Routes4,
@@ -156,6 +157,7 @@ pub struct Forwarding {
     counts: BpfMap,
     hop_counts: BpfMap,
     rule_counts: BpfMap,
+    limited_packets: BpfMap,
     reports: ReportMaps,
 }
 
@@ -202,6 +204,7 @@ impl Forwarding {
             links: SharedMap::new("links", LINKS_MAX * LINK_LEN, 1)?,
             own: SharedMap::new("own", OWN_BITS / 8, 1)?,
             rules: SharedMap::new("rules", rules::LEN, 1)?,
+            limits: SharedMap::new("limits", LIMIT_LEN * u32::from(RULE_LIMITS_MAX), 1)?,
             hops: SharedMap::new("hops", HOP_LEN, sizes.hops)?,
             routes6: RoutesWriter::in_words(&area6.words, sizes.routes6)?,
             neighbours: map(MapType::Hash, "neighbours", key, NEIGHBOUR_LEN, sizes.neighbours)?,
@@ -209,6 +212,7 @@ impl Forwarding {
             counts: map(each, "counts", 4, COUNT_LEN, LINKS_MAX * REASON_ROOM)?,
             hop_counts: map(each, "hop_counts", 4, COUNT_LEN, sizes.hops)?,
             rule_counts: map(each, "rule_counts", 4, COUNT_LEN, RULE_COUNTS_MAX)?,
+            limited_packets: map(each, "limited_packets", 4, LIMITED_LEN, 1)?,
             reports: ReportMaps::new(sizes.devices)?,
             groups: HopGroupsWriter::in_words(&members.words),
             areas: [direct.map, groups.map, area4.map, area6.map, members.map],
@@ -238,14 +242,16 @@ impl Forwarding {
             Routes4::Trie(_) => RoutesWriter::<Ipv4Addr>::words(self.sizes.routes4).unwrap_or(0),
         };
         let [direct, groups, routes4, routes6, members] = &self.areas;
-        let [links, own, rules, hops] =
-            [&self.links, &self.own, &self.rules, &self.hops].map(|shared| &shared.map);
+        let [links, own, rules, limits, hops] =
+            [&self.links, &self.own, &self.rules, &self.limits, &self.hops]
+                .map(|shared| &shared.map);
         let (reports, of_reports) = self.reports.parts();
-        let tables = [links, own, rules, direct, groups, routes4, routes6, members, reports, hops];
-        let counts = [&self.counts, &self.hop_counts, &self.rule_counts];
+        let routes = [direct, groups, routes4, routes6, members];
+        let tables = [links, own, rules, limits].into_iter().chain(routes).chain([reports, hops]);
+        let counts = [&self.counts, &self.hop_counts, &self.rule_counts, &self.limited_packets];
         let others = [&self.neighbours, &self.ports].into_iter().chain(counts).chain(of_reports);
         let shape = self.reports.shape();
-        ForwardingMaps::of(&self.sizes, (words4, shape), tables.into_iter().chain(others))
+        ForwardingMaps::of(&self.sizes, (words4, shape), tables.chain(others))
     }
 
     /// Sets a link's own address; frames to others go up.

@@ -47,6 +47,14 @@ pub(crate) const RULE_DROPS: u32 = 1;
 pub(crate) const RULE_PROTOCOL: u32 = 2;
 /// `RULE_PORT`.
 pub(crate) const RULE_PORT: u32 = 4;
+/// `RULE_LIMITS`.
+pub(crate) const RULE_LIMITS: u32 = 8;
+/// Buckets of tokens in `limits`.
+pub const RULE_LIMITS_MAX: u16 = 256;
+/// Octets of `struct limit`.
+pub(crate) const LIMIT_LEN: u32 = 32;
+/// Octets of `struct limited`.
+pub(crate) const LIMITED_LEN: usize = 40;
 /// Entries of `rule_counts`.
 pub const RULE_COUNTS_MAX: u32 = 256;
 
@@ -91,7 +99,7 @@ pub enum ForwardingReason {
     Elsewhere,
     /// The transport checksum is left to the device: the graph completes it.
     Partial,
-    /// A rule dropped it.
+    /// A rule dropped it, or had no token for it.
     Dropped,
     /// The source's link address is a group's.
     BadStation,

@@ -25,11 +25,11 @@ pub use compiled::{CompiledError, CompiledProgram, Symbol};
 pub use direct::{Direct, GROUPS_MAX, Undecided};
 pub use forward::{
     DriverReason, Forwarding, ForwardingError, ForwardingMaps, ForwardingRule, Hop, HopNeighbour,
-    LinkPort, LinkProgram, PacketCount, RuleAction, RuleMatch, TableSizes,
+    LimitIndex, LinkPort, LinkProgram, PacketCount, RuleAction, RuleMatch, TableSizes,
 };
 pub use generate::{Generator, ReceivedFrames, Receiver};
 pub use label::{LabelReason, LabelSwitching};
-pub use layout::{ForwardingReason, LINKS_MAX, RULE_COUNTS_MAX, RULES_MAX};
+pub use layout::{ForwardingReason, LINKS_MAX, RULE_COUNTS_MAX, RULE_LIMITS_MAX, RULES_MAX};
 pub use silence::SilentInterface;
 pub use stamp::{STAMPS_MAX, Stamper};
 

@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 /// The programs, without the endings of their files.
-const PROGRAMS: [&str; 8] = [
+const PROGRAMS: [&str; 9] = [
     "forward",
+    "limit",
     "report",
     "generate",
     "receive",

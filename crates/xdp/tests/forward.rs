@@ -5,13 +5,14 @@ use gatewright_tables::{HopIndex, Prefix, RoutesWriter};
 use gatewright_testbed::{Namespace, Needs, Veth};
 use gatewright_xdp::program::{BpfProgram, Hook, Instruction, TestRun};
 use gatewright_xdp::{
-    Forwarding, ForwardingReason, ForwardingRule, Generator, Hop, HopNeighbour, LinkPort,
-    LinkProgram, PacketCount, RULES_MAX, Receiver, RuleAction, RuleMatch, TableSizes,
+    Forwarding, ForwardingReason, ForwardingRule, Generator, Hop, HopNeighbour, LimitIndex,
+    LinkPort, LinkProgram, PacketCount, RULES_MAX, Receiver, RuleAction, RuleMatch, TableSizes,
 };
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 const OWN_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const EGRESS_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
@@ -64,6 +65,9 @@ fn main() -> ExitCode {
             a_complete_checksum_is_not_taken_for_a_partial_one,
         ),
         trial("rules_count_and_drop", rules_count_and_drop),
+        trial("rules_limit_by_one_bucket", rules_limit_by_one_bucket),
+        trial("a_bucket_fills_again", a_bucket_fills_again),
+        trial("processors_share_a_bucket", processors_share_a_bucket),
         trial("code_of_the_link_takes_what_goes_up", code_of_the_link_takes_what_goes_up),
         trial("routes_are_those_of_the_trie", routes_are_those_of_the_trie),
         match Needs::new().namespaces().linux(6, 8).missing() {
@@ -510,6 +514,106 @@ fn rules_count_and_drop() -> Result<(), Failed> {
     assert!(bench.forwarding.set_rules(0, true, &[before; RULES_MAX]).is_ok());
     assert!(bench.forwarding.set_rules(0, true, &[before; RULES_MAX + 1]).is_err());
     assert!(bench.forwarding.set_rules(0, true, &[rule(RuleAction::Count, 256)]).is_err());
+    Ok(())
+}
+
+/// Nanoseconds in which no test ends.
+const HOUR: u64 = 3_600_000_000_000;
+
+/// A datagram to a port, by a route that there is.
+fn to_port(port: u16) -> Vec<u8> {
+    let mut frame = ipv4([198, 51, 100, 1], |_| {});
+    frame[36..38].copy_from_slice(&port.to_be_bytes());
+    frame
+}
+
+/// Packets of both families and of several links take tokens from one bucket, also those that a rule
+/// behind it drops; those that go up take none, and what is refused meets no rule behind it.
+fn rules_limit_by_one_bucket() -> Result<(), Failed> {
+    let mut bench = Bench::new(SIZES[1])?;
+    bench.route("198.51.100.0/24", 0)?;
+    bench.route("2001:db8:1::/48", 0)?;
+    bench.forwarding.set_limit(LimitIndex(255), [HOUR, 4 * HOUR])?;
+    let rule = |action, place| ForwardingRule { action, place, header_len: 0 };
+    let limit = rule(RuleAction::Limit(LimitIndex(255)), 1);
+    let udp = RuleMatch { protocol: Some(17), port: Some(53), ..RuleMatch::default() };
+    let [first, behind] = [0, 2].map(|place| rule(RuleAction::Count, place));
+    let rules = [first, limit, behind, rule(RuleAction::Drop(udp), 3)];
+    bench.forwarding.set_rules(0, false, &rules)?;
+    bench.forwarding.set_rules(0, true, &[limit])?;
+    bench.forwarding.set_rules(2, false, &[limit])?;
+    let other = bench.forwarding.program(&LinkPort { index: 2, mac: OWN_MAC })?;
+    let v6 = ipv6("2001:db8:1::9".parse()?, |_| {});
+    let up = ipv4([8, 8, 8, 8], |_| {});
+    let counts = || [0, 1, 2, 3].map(|at| bench.forwarding.rule_count(at).unwrap().packets);
+    let cases = [
+        (&bench.program, to_port(54), XDP_REDIRECT, [1, 0, 1, 0]),
+        (&bench.program, up.clone(), XDP_PASS, [1, 0, 1, 0]),
+        (&bench.program, to_port(53), XDP_DROP, [2, 0, 2, 1]),
+        (&bench.program, v6.clone(), XDP_REDIRECT, [2, 0, 2, 1]),
+        (&other, to_port(54), XDP_REDIRECT, [2, 0, 2, 1]),
+        (&bench.program, to_port(54), XDP_DROP, [3, 1, 2, 1]),
+        (&bench.program, to_port(53), XDP_DROP, [4, 2, 2, 1]),
+        (&bench.program, v6, XDP_DROP, [4, 3, 2, 1]),
+        (&other, to_port(54), XDP_DROP, [4, 4, 2, 1]),
+        (&bench.program, up, XDP_PASS, [4, 4, 2, 1]),
+    ];
+    for (program, frame, verdict, expected) in cases {
+        assert_eq!(program.run(&frame, 1)?.verdict, verdict, "{frame:02x?}");
+        assert_eq!(counts(), expected, "{frame:02x?}");
+    }
+    assert_eq!(bench.count(ForwardingReason::Dropped)?, PacketCount { packets: 4, octets: 180 });
+    assert_eq!(bench.forwarding.rule_count(1)?.octets, 180, "40, 40, 60 and 40");
+    assert!(bench.forwarding.set_limit(LimitIndex(256), [1, 1]).is_err());
+    let beyond = rule(RuleAction::Limit(LimitIndex(256)), 1);
+    assert!(bench.forwarding.set_rules(0, false, &[beyond]).is_err());
+    Ok(())
+}
+
+/// A bucket lets its burst pass, and then one packet each time that it has refilled a token.
+fn a_bucket_fills_again() -> Result<(), Failed> {
+    const REFILL: Duration = Duration::from_millis(20);
+    const BURST: u64 = 5;
+    let mut bench = Bench::new(SIZES[1])?;
+    bench.route("198.51.100.0/24", 0)?;
+    let refill = u64::try_from(REFILL.as_nanos())?;
+    bench.forwarding.set_limit(LimitIndex(0), [refill, BURST * refill])?;
+    let action = RuleAction::Limit(LimitIndex(0));
+    bench.forwarding.set_rules(0, false, &[ForwardingRule { action, place: 0, header_len: 0 }])?;
+    let frame = to_port(54);
+    // The second time after a pause in which it is full again, and holds no more than that.
+    for pause in [Duration::ZERO, REFILL * 10] {
+        std::thread::sleep(pause);
+        let began = Instant::now();
+        let mut passed = 0;
+        for _ in 0..100 {
+            passed += u64::from(bench.run(&frame)?.verdict == XDP_REDIRECT);
+        }
+        let refilled = began.elapsed().as_nanos() / REFILL.as_nanos();
+        assert!((BURST..=BURST + 1 + u64::try_from(refilled)?).contains(&passed), "{passed}");
+    }
+    Ok(())
+}
+
+/// Two processors at once let pass what the bucket holds, to the packet.
+fn processors_share_a_bucket() -> Result<(), Failed> {
+    const BURST: u64 = 3_000;
+    let mut bench = Bench::new(SIZES[1])?;
+    bench.route("198.51.100.0/24", 0)?;
+    bench.forwarding.set_limit(LimitIndex(9), [HOUR, BURST * HOUR])?;
+    let action = RuleAction::Limit(LimitIndex(9));
+    bench.forwarding.set_rules(0, false, &[ForwardingRule { action, place: 0, header_len: 0 }])?;
+    let (frame, program) = (to_port(54), &bench.program);
+    let pass = || {
+        let verdicts = (0..BURST).map(|_| program.run(&frame, 1).unwrap().verdict);
+        verdicts.filter(|verdict| *verdict == XDP_REDIRECT).count()
+    };
+    let passed: usize = std::thread::scope(|scope| {
+        let threads = [(); 2].map(|()| scope.spawn(pass));
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(u64::try_from(passed)?, BURST);
+    assert_eq!(bench.forwarding.rule_count(0)?.packets, BURST);
     Ok(())
 }
 

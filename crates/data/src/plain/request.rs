@@ -29,6 +29,7 @@ plain_enum!(HandlerValue {
     6 => Capture { which, to },
     7 => Host { part, to },
     8 => NextHops { to, balance },
+    9 => RateLimitWithDrivers { rate, burst, bucket },
 });
 
 impl Plain for HandlerOrder {
@@ -195,6 +196,7 @@ mod tests {
             new(HandlerValue::Drop { which: matching }),
             new(HandlerValue::Filter { rules, default: Verdict::Accept }),
             new(HandlerValue::RateLimit { rate: 100, burst: u32::MAX }),
+            new(HandlerValue::RateLimitWithDrivers { rate: 1, burst: 2, bucket: 255 }),
             new(HandlerValue::Mirror { to: link }),
             new(HandlerValue::Kept(KeptHandler(5))),
             new(HandlerValue::Capture { which: matching, to: CaptureNumber(9) }),

@@ -9,7 +9,8 @@ use gatewright_stack::{
     builtin::{HostPart, Match},
 };
 use gatewright_wire::{EtherType, ethernet::Ethernet};
-use gatewright_xdp::{RULES_MAX, RuleAction, RuleMatch};
+use gatewright_xdp::{LimitIndex, RULE_LIMITS_MAX, RULES_MAX, RuleAction, RuleMatch};
+use std::collections::BTreeSet;
 
 /// An attached handler.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -30,6 +31,8 @@ pub(crate) enum DriverPart {
     Counts,
     /// Drivers drop those that match.
     Drops(Match),
+    /// Drivers drop those for which this bucket has no token.
+    Limits(LimitIndex),
 }
 
 impl DriverPart {
@@ -37,6 +40,7 @@ impl DriverPart {
         match value {
             HandlerValue::Count => Self::Counts,
             HandlerValue::Drop { which } => Self::Drops(*which),
+            HandlerValue::RateLimitWithDrivers { bucket, .. } => Self::Limits(LimitIndex(*bucket)),
             // The kernel beside a link gets copies of what is for this host.
             HandlerValue::Host { part: HostPart::Copy, .. } => Self::Ignores,
             _ => Self::Sees,
@@ -45,8 +49,25 @@ impl DriverPart {
 
     /// Whether drivers do it.
     pub(super) const fn is_of_drivers(self) -> bool {
-        matches!(self, Self::Counts | Self::Drops(_))
+        matches!(self, Self::Counts | Self::Drops(_) | Self::Limits(_))
     }
+}
+
+/// A bucket of tokens for a new handler beside these; `None` if drivers have no part in it, or all
+/// buckets are taken.
+pub(crate) fn free_bucket<'a>(
+    at: &Attachment,
+    beside: impl Iterator<Item = &'a Attached>,
+) -> Option<LimitIndex> {
+    if !is_of_transit(at.at) || at.place != Place::Before || at.side != Side::Receive {
+        return None;
+    }
+    let taken = beside.filter_map(|one| match one.part {
+        DriverPart::Limits(bucket) => Some(bucket),
+        _ => None,
+    });
+    let taken: BTreeSet<_> = taken.collect();
+    (0..RULE_LIMITS_MAX).map(LimitIndex).find(|bucket| !taken.contains(bucket))
 }
 
 /// A handler as a rule of a driver.
@@ -55,7 +76,7 @@ pub(super) struct DriverRule {
     pub(super) id: AttachmentId,
     pub(super) action: RuleAction,
     /// Octets before the IP header that it counts.
-    pub(super) header_len: u32,
+    pub(super) header_len: u16,
 }
 
 /// What handlers make of packets that a link receives or sends, by family.
@@ -111,10 +132,11 @@ fn rules(handlers: &[&Attached], is_ipv6: bool) -> Option<Vec<DriverRule>> {
         let action = match (part, at.place) {
             (DriverPart::Counts, Place::Before | Place::Tap) => RuleAction::Count,
             (DriverPart::Drops(which), Place::Before) => RuleAction::Drop(matched(which)),
+            (DriverPart::Limits(bucket), Place::Before) => RuleAction::Limit(*bucket),
             _ => return None,
         };
         let is_frame = at.at == At::Frame;
-        let header_len = if is_frame { u32::try_from(Ethernet::LEN).ok()? } else { 0 };
+        let header_len = if is_frame { u16::try_from(Ethernet::LEN).ok()? } else { 0 };
         let rule = DriverRule { id: *id, action, header_len };
         // Of another family, it matches none.
         if !matches!(action, RuleAction::Drop(which) if !which.is_of(is_ipv6)) {
@@ -181,6 +203,35 @@ mod tests {
         assert_eq!(rules[IPV4].iter().map(|rule| rule.header_len).collect::<Vec<_>>(), [14, 14, 0]);
         // On another link there are none.
         assert_eq!(Handled::by(&all, LinkIndex(1)), Handled::default());
+    }
+
+    #[test]
+    fn a_limit_is_a_rule_of_both_families_with_a_bucket_of_its_own() {
+        let v4 = (At::EtherType(EtherType::IPV4), Place::Before);
+        let limits = |bucket| DriverPart::Limits(LimitIndex(bucket));
+        let all = [
+            handler(1, (At::Frame, Place::Before), limits(0)),
+            handler(2, v4, limits(2)),
+            handler(3, v4, DriverPart::Counts),
+        ];
+        let Handled { received, rules, .. } = Handled::by(&all, LAN);
+        assert_eq!(
+            (received, ids(&rules[IPV4]), ids(&rules[IPV6])),
+            ([false; 2], vec![1, 2, 3], vec![1])
+        );
+        assert_eq!(rules[IPV4][1].action, RuleAction::Limit(LimitIndex(2)));
+        let free = |at: &Attachment| free_bucket(at, all.iter());
+        assert_eq!(free(&all[1].at), Some(LimitIndex(1)));
+        // Where drivers have no part, none is used up.
+        for at in [
+            Attachment { side: Side::Transmit, ..all[1].at },
+            Attachment { place: Place::After, ..all[1].at },
+            Attachment { at: At::EtherType(EtherType::ARP), ..all[1].at },
+        ] {
+            assert_eq!(free(&at), None);
+        }
+        let full: Vec<_> = (0..RULE_LIMITS_MAX).map(|at| handler(9, v4, limits(at))).collect();
+        assert_eq!(free_bucket(&all[1].at, full.iter()), None);
     }
 
     #[test]

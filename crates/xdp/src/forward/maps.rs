@@ -1,8 +1,8 @@
 //! The maps of forwarding as descriptors: enough to load the program of a link.
 
-use super::{ForwardingError, TableSizes, check, failed};
+use super::{ForwardingError, LimitIndex, TableSizes, check, failed};
 use crate::compiled::{CompiledProgram, Symbol};
-use crate::layout::LINKS_MAX;
+use crate::layout::{LIMIT_LEN, LINKS_MAX, RULE_LIMITS_MAX};
 use crate::map::{BpfMap, MapType};
 use crate::program::{BpfProgram, Instruction, ProgramType};
 use gatewright_tables::{BUCKETS, DriverReports, RoutesFull, RoutesWriter, SharedWords};
@@ -12,14 +12,17 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// The compiled program.
 static PROGRAM: &[u8] = include_bytes!("../../programs/forward.bpf");
+/// The compiled program to which it passes packets that rules limit.
+static LIMIT: &[u8] = include_bytes!("../../programs/limit.bpf");
 /// The compiled program to which it passes what is for this host.
 static REPORTS: &[u8] = include_bytes!("../../programs/report.bpf");
 
 /// Names of the maps in the program, in the order of their descriptors.
-const NAMES: [&str; 19] = [
+const NAMES: [&str; 21] = [
     "links",
     "own",
     "rules",
+    "limits",
     "direct",
     "groups",
     "routes4",
@@ -32,6 +35,7 @@ const NAMES: [&str; 19] = [
     "counts",
     "hop_counts",
     "rule_counts",
+    "limited_packets",
     "stages",
     "report_devices",
     "report_counts",
@@ -39,12 +43,16 @@ const NAMES: [&str; 19] = [
 ];
 
 /// The number of names that stand for memory: the first ones.
-const MEMORIES: usize = 9;
+const MEMORIES: usize = 10;
 
-/// The places of `reports`, `stages`, `report_devices`.
-const COMMON: usize = 8;
-const STAGES: usize = 15;
-const DEVICES: usize = 16;
+/// The places of `limits`, `reports`, `stages`, `report_devices`.
+const LIMITS: usize = 3;
+const COMMON: usize = 9;
+const STAGES: usize = 17;
+const DEVICES: usize = 18;
+
+/// Programs behind those of links: what sends on reports, and what limits packets.
+pub(super) const STAGES_MAX: u32 = 2 * LINKS_MAX;
 
 /// Return from a program with 0 or `XDP_PASS`.
 const NO: [Instruction; 2] = [Instruction(0xb7, 0, 0, 0), Instruction(0x95, 0, 0, 0)];
@@ -128,22 +136,35 @@ impl ForwardingMaps {
         let Some((common, records)) = common.zip(records).filter(|_| devices > 0) else {
             return Ok(None);
         };
-        let map = |descriptor: &OwnedFd, octets: u32, count: u32| {
-            let words = u64::from(octets.next_multiple_of(8) / 4) * u64::from(count);
-            SharedWords::map(descriptor, usize::try_from(words).unwrap_or(usize::MAX))
-                .map_err(failed("map a table's memory"))
-        };
-        let common = map(common, DriverReports::COMMON_OCTETS, 1)?;
-        let records = map(records, DriverReports::DEVICE_OCTETS, devices)?;
+        let common = map_memory(common, DriverReports::COMMON_OCTETS, 1)?;
+        let records = map_memory(records, DriverReports::DEVICE_OCTETS, devices)?;
         Ok(Some(DriverReports::new(common, records, devices, [first, second])))
     }
 
-    /// Loads the program of a link.
+    /// The memory of the buckets from which programs take tokens, and the place in it of the time of
+    /// the bucket with this number: a number of 64 bits.
     ///
     /// # Errors
     ///
-    /// [`ForwardingError::Load`] if the kernel refuses it.
+    /// [`ForwardingError::Map`] if the system refuses to map it, [`ForwardingError::Index`] for a
+    /// bucket beyond the last one.
+    pub fn bucket(&self, number: u16) -> Result<(SharedWords, usize), ForwardingError> {
+        let index = u32::from(number);
+        check("bucket of tokens", index, RULE_LIMITS_MAX.into())?;
+        let error = ForwardingError::Index { what: "bucket of tokens", index };
+        let limits = self.descriptors.get(LIMITS).ok_or(error)?;
+        let words = map_memory(limits, LIMIT_LEN * u32::from(RULE_LIMITS_MAX), 1)?;
+        Ok((words, LimitIndex(number).time_at()))
+    }
+
+    /// Loads the program of a link, and puts the one behind it that limits packets.
+    ///
+    /// # Errors
+    ///
+    /// [`ForwardingError::Load`] if the kernel refuses one.
     pub fn program(&self, of: &LinkProgram<'_>) -> Result<BpfProgram, ForwardingError> {
+        let limit = self.load((LIMIT, "gw_limit"), &LinkProgram { bound_to: 0, ..*of })?;
+        self.put_behind(LINKS_MAX + of.link, &limit)?;
         self.load((PROGRAM, "gw_forward"), of)
     }
 
@@ -160,12 +181,17 @@ impl ForwardingMaps {
             return Ok(());
         }
         let program = self.load((REPORTS, "gw_report"), &LinkProgram { bound_to: 0, ..*of })?;
+        self.put_behind(of.link, &program)
+    }
+
+    /// Puts a program behind those of links.
+    fn put_behind(&self, stage: u32, program: &BpfProgram) -> Result<(), ForwardingError> {
         let stages = self.descriptors.get(STAGES).map(OwnedFd::try_clone);
         let stages = stages.transpose().map_err(failed("share a map"))?;
         let Some(stages) = stages else { return Ok(()) };
-        let stages = BpfMap::received(stages, 4, 4, LINKS_MAX);
+        let stages = BpfMap::received(stages, 4, 4, STAGES_MAX);
         let number = program.as_fd().as_raw_fd().to_ne_bytes();
-        stages.set(&of.link.to_ne_bytes(), &number).map_err(failed("put a program behind another"))
+        stages.set(&stage.to_ne_bytes(), &number).map_err(failed("put a program behind another"))
     }
 
     fn load(
@@ -203,6 +229,13 @@ impl ForwardingMaps {
         let [.., devices, first, second] = self.shape;
         constants(&[devices.saturating_sub(1), first, second])
     }
+}
+
+/// Maps the memory of a map of `count` values.
+fn map_memory(map: &OwnedFd, octets: u32, count: u32) -> Result<SharedWords, ForwardingError> {
+    let words = u64::from(octets.next_multiple_of(8) / 4) * u64::from(count);
+    SharedWords::map(map, usize::try_from(words).unwrap_or(usize::MAX))
+        .map_err(failed("map a table's memory"))
 }
 
 /// A map of numbers that never change.

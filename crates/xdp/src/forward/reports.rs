@@ -1,5 +1,6 @@
 //! Reports of devices that drivers send on: maps, counts, and the program of a link.
 
+use super::maps::STAGES_MAX;
 use super::{Forwarding, ForwardingError, PacketCount, SharedMap, check, failed, total};
 use crate::layout::{COUNT_LEN, LINKS_MAX};
 use crate::map::{BpfMap, MapType};
@@ -79,7 +80,7 @@ impl DriverReason {
 pub(super) struct ReportMaps {
     capacity: u32,
     pub(super) seed: [u32; 2],
-    /// By link: the program that sends reports on.
+    /// By link: the program that sends reports on, and behind all of these the one that limits.
     stages: BpfMap,
     common: SharedMap,
     devices: SharedMap,
@@ -102,7 +103,7 @@ impl ReportMaps {
         Ok(Self {
             capacity,
             seed: [0, 1].map(seed),
-            stages: map(MapType::Programs, "stages", 4, LINKS_MAX)?,
+            stages: map(MapType::Programs, "stages", 4, STAGES_MAX)?,
             common: SharedMap::new("reports", DriverReports::COMMON_OCTETS, 1)?,
             devices: SharedMap::new(
                 "report_devices",

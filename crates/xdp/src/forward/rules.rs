@@ -1,12 +1,13 @@
-//! Rules: handlers that count and drop, run by the programs of links.
+//! Rules: handlers that count, drop and limit, run by the programs of links.
 //!
 //! A program decides by the rules of the link and of the packet's family before it looks for a route.
-//! It counts when it has forwarded or dropped the packet: one that goes up meets its handlers there.
+//! It counts and takes tokens when it forwards or drops the packet: one that goes up meets its handlers
+//! there. These take their tokens from the same bucket.
 
 use super::{Forwarding, ForwardingError, PacketCount, check, total};
 use crate::layout::{
-    LINKS_MAX, RULE_COUNTS_MAX, RULE_DROPS, RULE_LEN, RULE_PORT, RULE_PROTOCOL, RULES_LEN,
-    RULES_MAX,
+    LIMIT_LEN, LINKS_MAX, RULE_COUNTS_MAX, RULE_DROPS, RULE_LEN, RULE_LIMITS, RULE_LIMITS_MAX,
+    RULE_PORT, RULE_PROTOCOL, RULES_LEN, RULES_MAX,
 };
 use std::net::IpAddr;
 use std::sync::atomic::{Ordering, fence};
@@ -23,7 +24,7 @@ pub struct ForwardingRule {
     /// The place of its numbers, below [`RULE_COUNTS_MAX`].
     pub place: u32,
     /// Octets before the IP header that it counts.
-    pub header_len: u32,
+    pub header_len: u16,
 }
 
 /// What a rule does.
@@ -33,6 +34,19 @@ pub enum RuleAction {
     Count,
     /// It drops packets that match, and counts them.
     Drop(RuleMatch),
+    /// It drops packets for which this bucket has no token, and counts them.
+    Limit(LimitIndex),
+}
+
+/// The place of a bucket of tokens, below [`RULE_LIMITS_MAX`].
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct LimitIndex(pub u16);
+
+impl LimitIndex {
+    /// The place of the bucket's time among the words of all buckets.
+    pub(super) fn time_at(self) -> usize {
+        usize::from(self.0) * usize::try_from(LIMIT_LEN / 4).unwrap_or(0)
+    }
 }
 
 /// A condition on packets: all given fields must match.
@@ -76,6 +90,9 @@ impl Forwarding {
         check("rule", number.saturating_sub(1), u32::try_from(RULES_MAX).unwrap_or(0))?;
         for rule in rules {
             check("counter of a rule", rule.place, RULE_COUNTS_MAX)?;
+            if let RuleAction::Limit(LimitIndex(bucket)) = rule.action {
+                check("bucket of tokens", bucket.into(), RULE_LIMITS_MAX.into())?;
+            }
         }
         let words = RULES_LEN / 4;
         let start = usize::try_from(2 * link + u32::from(is_ipv6)).unwrap_or(0) * words;
@@ -93,6 +110,26 @@ impl Forwarding {
         Ok(())
     }
 
+    /// Fills a bucket that no rule and no handler has: `refill` is nanoseconds for a token, `depth` for
+    /// all that it holds.
+    ///
+    /// # Errors
+    ///
+    /// [`ForwardingError::Index`] for a bucket beyond the last one.
+    pub fn set_limit(
+        &self,
+        bucket: LimitIndex,
+        [refill, depth]: [u64; 2],
+    ) -> Result<(), ForwardingError> {
+        check("bucket of tokens", bucket.0.into(), RULE_LIMITS_MAX.into())?;
+        for (at, value) in (bucket.time_at()..).step_by(2).zip([0, refill, depth]) {
+            if let Some(number) = self.limits.words.number(at) {
+                number.store(value, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+
     /// Packets that a rule has counted or dropped, over all processors.
     ///
     /// # Errors
@@ -107,16 +144,20 @@ impl Forwarding {
 fn words_of(rule: &ForwardingRule) -> [u32; RULE_LEN / 4] {
     let mut flags = 0;
     let mut which = RuleMatch::default();
-    if let RuleAction::Drop(matched) = rule.action {
-        flags |= RULE_DROPS;
-        which = matched;
+    let mut bucket = 0;
+    match rule.action {
+        RuleAction::Count => {}
+        RuleAction::Drop(matched) => (flags, which) = (RULE_DROPS, matched),
+        RuleAction::Limit(index) => (flags, bucket) = (RULE_LIMITS, index.0),
     }
     flags |= which.protocol.map_or(0, |_| RULE_PROTOCOL) | which.port.map_or(0, |_| RULE_PORT);
     let protocol = u16::from(which.protocol.unwrap_or(0)).to_ne_bytes();
     let port = which.port.unwrap_or(0).to_be_bytes();
     let upper = u32::from_ne_bytes([protocol[0], protocol[1], port[0], port[1]]);
     let mut words = [0; RULE_LEN / 4];
-    let front = [flags, rule.place, rule.header_len, upper];
+    let [a, b] = rule.header_len.to_ne_bytes();
+    let [c, d] = bucket.to_ne_bytes();
+    let front = [flags, rule.place, u32::from_ne_bytes([a, b, c, d]), upper];
     let rest = [which.source, which.destination].into_iter().flat_map(subnet_words);
     for (word, value) in words.iter_mut().zip(front.into_iter().chain(rest)) {
         *word = value;

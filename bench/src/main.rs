@@ -70,6 +70,39 @@ fn binary() -> Result<PathBuf, String> {
     if binary.exists() { Ok(binary) } else { Err(format!("there is no {}", binary.display())) }
 }
 
+/// What the command line asks for.
+enum Choice {
+    Help,
+    /// These benchmarks; all, if there is none.
+    Run(Options, Vec<String>),
+}
+
+fn help() -> String {
+    let known = BENCHMARKS.map(|(name, _)| name).join(" ");
+    format!(
+        "Usage: bench [NAME]… [--quick] [--rounds N]\n\nRuns these benchmarks, or all: {known}.\n--quick \
+         takes fewer rounds and smaller sizes; --rounds runs each contestant N times."
+    )
+}
+
+fn choose(words: Vec<String>) -> Result<Choice, String> {
+    let (mut options, mut names) = (Options::default(), Vec::new());
+    let mut words = words.into_iter();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--quick" => options.quick = true,
+            "--rounds" => {
+                let rounds = words.next().and_then(|it| it.parse().ok());
+                options.asked_rounds = Some(rounds.ok_or("`--rounds` needs a number above zero")?);
+            }
+            "--help" | "-h" => return Ok(Choice::Help),
+            name if BENCHMARKS.iter().any(|(known, _)| *known == name) => names.push(word),
+            other => return Err(format!("there is no `{other}`")),
+        }
+    }
+    Ok(Choice::Run(options, names))
+}
+
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     // A benchmark's own contestant, in a process of its own.
@@ -83,27 +116,17 @@ fn main() -> ExitCode {
             }
         };
     }
-    let mut options = Options::default();
-    let mut names = Vec::new();
-    for argument in words {
-        match argument.as_str() {
-            "--quick" => options.quick = true,
-            "--help" | "-h" => {
-                let known = BENCHMARKS.map(|(name, _)| name).join(" ");
-                println!(
-                    "Usage: bench [NAME]… [--quick]\n\nRuns these benchmarks, or all: {known}.\n--quick \
-                     takes fewer rounds and smaller sizes."
-                );
-                return ExitCode::SUCCESS;
-            }
-            name if BENCHMARKS.iter().any(|(known, _)| *known == name) => names.push(argument),
-            other => {
-                let known = BENCHMARKS.map(|(name, _)| name).join(" ");
-                eprintln!("bench: there is no `{other}`; there are: {known} [--quick]");
-                return ExitCode::from(2);
-            }
+    let (options, names) = match choose(words) {
+        Ok(Choice::Run(options, names)) => (options, names),
+        Ok(Choice::Help) => {
+            println!("{}", help());
+            return ExitCode::SUCCESS;
         }
-    }
+        Err(problem) => {
+            eprintln!("bench: {problem}\n\n{}", help());
+            return ExitCode::from(2);
+        }
+    };
     let wanted = |name: &str| names.is_empty() || names.iter().any(|wanted| wanted == name);
     let mut failed = false;
     for (name, run) in BENCHMARKS.into_iter().filter(|(name, _)| wanted(name)) {

@@ -5,6 +5,7 @@ use crate::yardstick::{Loops, REFERENCE};
 use crate::{Chart, Scales, Yardstick};
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{fmt, fs, io};
@@ -20,12 +21,14 @@ const TOLD_EVERY: Duration = Duration::from_secs(5);
 pub struct Options {
     /// Fewer rounds, smaller sets: to see that it works, not to quote it.
     pub quick: bool,
+    /// How often each contestant runs, if it was asked for.
+    pub asked_rounds: Option<NonZeroUsize>,
 }
 
 impl Options {
     /// How often each contestant runs.
     pub fn rounds(self) -> usize {
-        if self.quick { ROUNDS_QUICK } else { ROUNDS }
+        self.asked_rounds.map_or(self.pick(ROUNDS, ROUNDS_QUICK), NonZeroUsize::get)
     }
 
     /// `full`, or `quick` when in a hurry.

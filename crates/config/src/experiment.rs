@@ -25,6 +25,8 @@ pub enum RelayKind {
     EncryptHardware,
     /// Our stack routes, on packet sockets.
     GraphPacketSocket,
+    /// The same, with a handler that counts IPv4 packets.
+    GraphPacketSocketHandler,
     /// Our stack routes, on AF_XDP.
     GraphXdp,
     /// The same, with a handler that counts IPv4 packets.
@@ -51,7 +53,7 @@ pub enum RelayKind {
 
 impl RelayKind {
     /// All of them, in the order of reports.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Kernel,
         Self::TranslateUdp,
         Self::TranslateTcp,
@@ -59,6 +61,7 @@ impl RelayKind {
         Self::EncryptPortable,
         Self::EncryptHardware,
         Self::GraphPacketSocket,
+        Self::GraphPacketSocketHandler,
         Self::GraphXdp,
         Self::GraphXdpHandler,
         Self::DriverXdp,
@@ -82,6 +85,7 @@ impl RelayKind {
             Self::EncryptPortable => "encrypt-portable",
             Self::EncryptHardware => "encrypt-hardware",
             Self::GraphPacketSocket => "graph-packet-socket",
+            Self::GraphPacketSocketHandler => "graph-packet-socket-handler",
             Self::GraphXdp => "graph-xdp",
             Self::GraphXdpHandler => "graph-xdp-handler",
             Self::DriverXdp => "driver-xdp",
@@ -433,16 +437,25 @@ fn wrong_values(experiment: &Experiment) -> Vec<(&'static str, String)> {
     };
     let Experiment { relays, centre, vary, seconds, repeats, repeats_max, .. } = experiment;
     check("relays", !relays.is_empty(), "at least one relay");
-    let mut octets = vary.octets.iter().chain([&centre.octets]);
-    check("octets", octets.all(|&it| OCTETS.contains(&it.into())), "16 to 1472 octets");
-    let mut rates = vary.rate.iter().chain([&centre.rate]);
-    check("rate", rates.all(|&it| RATES.contains(&it.into())), "1 to 100000 packets a second");
-    let mut loads = vary.load_pct.iter().chain([&centre.load_pct]);
-    check("load_pct", loads.all(|&it| it <= 100), "0 to 100 percent");
-    let mut batches = vary.batch.iter().chain([&centre.batch]);
-    check("batch", batches.all(|it| BATCHES.contains(it)), "1 to 64 packets at once");
-    let mut frequencies = vary.frequency_mhz.iter().chain([&centre.frequency_mhz]);
-    check("frequency_mhz", frequencies.all(|it| FREQUENCIES.contains(it)), "0 to 10000 MHz");
+    let range = "16 to 1472 octets";
+    check("centre.octets", OCTETS.contains(&centre.octets.into()), range);
+    check("vary.octets", vary.octets.iter().all(|&it| OCTETS.contains(&it.into())), range);
+    let range = "1 to 100000 packets a second";
+    check("centre.rate", RATES.contains(&centre.rate.into()), range);
+    check("vary.rate", vary.rate.iter().all(|&it| RATES.contains(&it.into())), range);
+    let range = "0 to 100 percent";
+    check("centre.load_pct", centre.load_pct <= 100, range);
+    check("vary.load_pct", vary.load_pct.iter().all(|&it| it <= 100), range);
+    let range = "1 to 64 packets at once";
+    check("centre.batch", BATCHES.contains(&centre.batch), range);
+    check("vary.batch", vary.batch.iter().all(|it| BATCHES.contains(it)), range);
+    let range = "0 to 10000 MHz";
+    check("centre.frequency_mhz", FREQUENCIES.contains(&centre.frequency_mhz), range);
+    check(
+        "vary.frequency_mhz",
+        vary.frequency_mhz.iter().all(|it| FREQUENCIES.contains(it)),
+        range,
+    );
     let counts = vary.counts();
     check("vary", counts.iter().all(|it| *it <= VALUES_MAX), "a list of at most 64 values");
     let combinations = counts.iter().fold(1_usize, |all, &it| all.saturating_mul(it.max(1)));
@@ -569,6 +582,8 @@ mod tests {
             ("rate = 200", "rate = 0", 105, "rate"),
             ("octets = 1000", "octets = 9", 105, "octets"),
             ("rate = 200", "rate = 200\nbatch = 0", 105, "batch"),
+            ("octets = [100, 1000]", "octets = [100, 9]", 105, "octets = [100, 9]"),
+            ("load_pct = [50]", "load_pct = [101]", 105, "load_pct = [101]"),
             ("[centre]", "[node]\nquota_pct = 0\n[centre]", 105, "quota_pct"),
             ("[centre]", "[node]\nrelays = 9\n[centre]", 105, "relays = 9"),
             ("[centre]", "[centre", 100, ""),

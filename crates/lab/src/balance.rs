@@ -88,13 +88,13 @@ impl BalanceExperiment {
 
     /// The same for ten relays that compute on the processors of one machine
     /// ([`balance_on_namespaces`]): nodes half as fast, so that the system's own delays weigh less; a
-    /// bound that leaves their queues short, and as many flows as one processor can compute for. More
-    /// would wait for processors, which no node's model knows.
+    /// bound that leaves their queues short and at which every way carries some flows; and as many flows
+    /// as one processor can compute for. More would wait for processors, which no node's model knows.
     #[must_use]
     pub fn computed(self) -> Self {
         const SLOWER: f64 = 2.0;
         let speeds = self.speeds.iter().map(|speed| speed / SLOWER).collect();
-        let kind = FlowKind { bound_us: 4000.0, ..self.kind };
+        let kind = FlowKind { bound_us: 5000.0, ..self.kind };
         Self { speeds, kind, offered: 40, ..self }
     }
 }

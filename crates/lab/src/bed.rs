@@ -204,6 +204,7 @@ fn is_router(kind: RelayKind) -> bool {
         kind,
         RelayKind::Kernel
             | RelayKind::GraphPacketSocket
+            | RelayKind::GraphPacketSocketHandler
             | RelayKind::GraphXdp
             | RelayKind::GraphXdpHandler
             | RelayKind::DriverXdp
@@ -217,6 +218,7 @@ pub(crate) fn is_ours(kind: RelayKind) -> bool {
     matches!(
         kind,
         RelayKind::GraphPacketSocket
+            | RelayKind::GraphPacketSocketHandler
             | RelayKind::GraphXdp
             | RelayKind::GraphXdpHandler
             | RelayKind::DriverXdp

@@ -159,10 +159,20 @@ fn summaries(
     if unstamped > 0 {
         warnings.push(format!("{unstamped} probes arrived without all stamps of the node"));
     }
-    for it in conditions.iter().filter(|it| !it.steady) {
-        let cv = it.cv_pct.map_or("unknown".to_owned(), |cv| format!("{cv:.1} %"));
+    let once = conditions.iter().filter(|it| it.cv_pct.is_none()).count();
+    if once > 0 {
         warnings.push(format!(
-            "unsteady: {} at {} octets, {}/s{}: medians of repetitions vary by {cv}; the host took \
+            "whether {once} of {} conditions are steady is not known: fewer than two repetitions have \
+             delays",
+            conditions.len()
+        ));
+    }
+    for (it, cv) in conditions.iter().filter_map(|it| Some((it, it.cv_pct?))) {
+        if it.steady {
+            continue;
+        }
+        warnings.push(format!(
+            "unsteady: {} at {} octets, {}/s{}: medians of repetitions vary by {cv:.1} %; the host took \
              {:.1} % of the time",
             it.relay.name(),
             it.octets,

@@ -32,7 +32,8 @@ const PORT: u16 = 9000;
 const DATAGRAM_MAX: usize = 2048;
 /// How long a call waits before it looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(20);
-/// Probes of each size by which a node's model is fitted, and the time between two of them.
+/// Probes of each size by which a node's model is fitted, and the time between two of them on any way:
+/// probes on several ways at once would wait for each other's processors, and that be in the models.
 const PROBES: usize = 30;
 const PROBE_GAP_NS: u64 = 25_000_000;
 /// How long packets may be under way when the last one has been sent.
@@ -275,8 +276,8 @@ impl SlowedNetwork {
             let octets = usize::try_from(nanoseconds((octets + 0.5) / 1e9)).unwrap_or(HEADER);
             for path in paths.as_ref().map_err(Clone::clone)? {
                 sendings.push(Sending { at_ns, flow: PROBE, octets, path: Arc::clone(path) });
+                at_ns += PROBE_GAP_NS;
             }
-            at_ns += PROBE_GAP_NS;
         }
         self.send(experiment, &sendings, 0)?;
         let model = |(at, &speed): (usize, &f64)| match self.relays.get(&at) {

@@ -25,7 +25,9 @@ pub(super) fn serve(
     ready: &Ready,
 ) -> Result<(), String> {
     let (backend, modes) = match kind {
-        RelayKind::GraphPacketSocket => (Backend::PacketSocket, &[Mode::PacketSocket][..]),
+        RelayKind::GraphPacketSocket | RelayKind::GraphPacketSocketHandler => {
+            (Backend::PacketSocket, &[Mode::PacketSocket][..])
+        }
         _ => (Backend::Xdp, &[Mode::XdpCopy, Mode::XdpZeroCopy, Mode::XdpGeneric][..]),
     };
     let mut setup = Setup::new(SEED);
@@ -49,7 +51,7 @@ pub(super) fn serve(
     {
         return Err(format!("the link {} forwards {}", link.name, link.forwarding));
     }
-    if kind == RelayKind::GraphXdpHandler {
+    if matches!(kind, RelayKind::GraphXdpHandler | RelayKind::GraphPacketSocketHandler) {
         let mut packets = 0_u64;
         let handler = tap(move |batch| {
             packets += u64::try_from(batch.len()).unwrap_or(0);

@@ -146,7 +146,11 @@ fn summary(page: &mut String, run: &LabRun) {
             interval(it.loss_interval_pct()),
             it.spikes,
             it.received,
-            if it.steady { "yes" } else { "<span class=\"different\">no</span>" }
+            match (it.steady, it.cv_pct) {
+                (true, _) => "yes",
+                (false, None) => "not known",
+                (false, Some(_)) => "<span class=\"different\">no</span>",
+            }
         );
     }
     page.push_str(

@@ -167,6 +167,8 @@ impl KeptFiles {
 
 fn exit_of(error: &LabError) -> Exit {
     match error {
+        // Root lacks no right: then it is the machine that cannot.
+        LabError::Nothing(_) if nix::unistd::geteuid().is_root() => Exit::Unavailable,
         LabError::Nothing(_) => Exit::Permission,
         _ => Exit::Negative,
     }
@@ -204,7 +206,7 @@ fn summary(run: &LabRun, files: Option<&Files>) -> String {
         text,
         "{} octets, {}/s, other load {} %; delays of the node in µs, with intervals of 95 %\n\
          {:20} {:>22} {:>22} {:>22} {:>8} {:>7}\n",
-        centre.octets, centre.rate, centre.load_pct, "relay", "p50", "p95", "p99", "probes", "lost"
+        centre.octets, centre.rate, centre.load_pct, "relay", "p50", "p95", "p99", "delays", "lost"
     );
     for relay in run.relays() {
         let Some(it) = run.centre(relay) else { continue };
@@ -218,7 +220,7 @@ fn summary(run: &LabRun, files: Option<&Files>) -> String {
             with_interval(node.p99, node.p99_interval),
             node.count,
             it.loss_pct(),
-            if it.steady { "" } else { "  unsteady" }
+            if it.steady || it.cv_pct.is_none() { "" } else { "  unsteady" }
         );
     }
     text.push_str("\nbeside the paper:\n");

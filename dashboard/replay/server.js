@@ -100,6 +100,18 @@ class Replay {
     response.end(`event: trace\ndata: ${trace}\n\nevent: end\ndata: {}\n\n`);
   }
 
+  /** The packet that was traced, as it passes each place. */
+  async tap(request, response) {
+    const { side } = JSON.parse(await body(request));
+    const steps = this.recording.trace?.steps ?? [];
+    response.writeHead(200, { 'content-type': 'text/event-stream' });
+    for (const [index, { octets, len }] of steps.entries()) {
+      const packet = { at_us: 1000 * index, side, link: null, len, octets: octets.slice(0, 256) };
+      response.write(`event: packet\ndata: ${JSON.stringify(packet)}\n\n`);
+    }
+    response.end(`event: end\ndata: {"packets":${steps.length},"missed":0}\n\n`);
+  }
+
   /** Answers a request of the API; returns whether it is one. */
   answer(request, response, { pathname, searchParams }) {
     const { recording } = this;
@@ -120,6 +132,7 @@ class Replay {
         json(response, 200, { changes: recording.config.differences }),
       '/api/v1/reload': () => json(response, 200, { changes: recording.config.differences }),
       '/api/v1/trace': () => this.trace(request, response),
+      '/api/v1/tap': () => this.tap(request, response),
       '/api/v1/lab/reports': () =>
         this.tell(response, recording.reports, 'this gateway shows no reports'),
       '/api/v1/lab/report': () => {

@@ -164,6 +164,19 @@ test('a packet is traced and saved', async () => {
   await close();
 });
 
+test('a click on a position of a layer taps it', async () => {
+  const { page, said, close } = await open(await recorded('router'), {}, 'layers/l3');
+  await page.click('td button');
+  await page.waitForSelector('h2:has-text("Tap")');
+  await page.waitForSelector('text=over; 0 missed');
+  assert.ok((await page.locator('td.octets').count()) > 0);
+  assert.deepEqual(await axe(page), []);
+  await page.click('button:text("Close")');
+  await page.waitForSelector('h2:has-text("Tap")', { state: 'detached' });
+  assert.deepEqual(said, []);
+  await close();
+});
+
 test('a message is traced and saved as a test', async () => {
   const { page, said, close } = await open(await recorded('translation'), {}, 'translation');
   await page.click('form button.main');

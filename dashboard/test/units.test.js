@@ -18,6 +18,7 @@ const { flows, rates } = await load('rates');
 const { scaled, delay, duration } = await load('format');
 const { moment } = await load('time');
 const { octets, capture } = await load('packet');
+const { pairs, tap } = await load('tap');
 const { draw } = await load('layers');
 const { ofMesh, meshviewer } = await load('topology');
 const { curve } = await load('readings');
@@ -207,4 +208,33 @@ test('causes name what is wrong', async () => {
   const levels = found.map((cause) => cause.level);
   assert.deepEqual(levels, ['error', 'error', 'warning']);
   assert.match(found.map((cause) => cause.text).join(), /data plane.*lan.*disk short/);
+});
+
+test('a tap gives each packet while it passes, and says how it ended', async () => {
+  const packet = { at_us: 5, side: 'receive', link: 'lan', len: 60, octets: '0102' };
+  const event = (kind, data) => `event: ${kind}\ndata: ${JSON.stringify(data)}\n\n`;
+  const before = globalThis.fetch;
+  const answers = [
+    new Response(event('packet', packet) + event('end', { packets: 1, missed: 2 })),
+    new Response(event('error', { error: 'no such position' })),
+    new Response('{"error":"two run"}', { status: 409 }),
+  ];
+  const asked = [];
+  globalThis.fetch = async (path, options) => (asked.push([path, options]), answers.shift());
+  try {
+    const request = { at: 'frame', side: 'receive', which: { link: 'lan' } };
+    const taken = [];
+    const { signal } = new AbortController();
+    const take = (one) => taken.push(one);
+    assert.deepEqual(await tap(request, signal, take), { packets: 1, missed: 2 });
+    assert.deepEqual(taken, [packet]);
+    assert.deepEqual([asked[0][0], JSON.parse(asked[0][1].body)], ['/api/v1/tap', request]);
+    await assert.rejects(tap(request, signal, take), /no such position/);
+    await assert.rejects(tap(request, signal, take), /two run/);
+  } finally {
+    globalThis.fetch = before;
+  }
+  assert.equal(pairs('010203', 2), '01 02 …');
+  assert.equal(pairs('0102', 2), '01 02');
+  assert.equal(pairs('', 2), '');
 });

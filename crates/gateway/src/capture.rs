@@ -7,6 +7,10 @@
 //! capture by closing its sending side. The gateway waits for no client: packets that it does not
 //! take in time are missed, and counted.
 
+mod tap;
+
+pub use tap::{TapEnd, TappedPacket};
+
 use crate::{
     Gateway,
     recorder::{FLUSH_EVERY, Pages},
@@ -109,6 +113,21 @@ impl Live {
         let chunks = Chunks { out: stream, waiting: Vec::new() };
         let sent =
             Pages::begin(chunks, self.at, &self.links).and_then(|pages| self.pages(pages, stream));
+        let missed = self.detach(gateway);
+        let packets = sent?;
+        let mut out = stream;
+        out.write_all(&0_u32.to_be_bytes())?;
+        writeln!(out, "{}", json!({ "packets": packets, "missed": missed }))
+    }
+
+    /// The time that is left to the capture.
+    fn left(&self) -> Duration {
+        let now = Instant::now();
+        self.end.map_or(Duration::MAX, |end| end.saturating_duration_since(now))
+    }
+
+    /// Detaches the capture handler; returns how many packets were not taken in time.
+    fn detach(&self, gateway: &Gateway) -> u64 {
         let missed = self.missed(gateway);
         let in_force = gateway.in_force();
         for id in &self.ids {
@@ -117,10 +136,7 @@ impl Live {
         }
         drop(in_force);
         self.closer.close();
-        let packets = sent?;
-        let mut out = stream;
-        out.write_all(&0_u32.to_be_bytes())?;
-        writeln!(out, "{}", json!({ "packets": packets, "missed": missed }))
+        missed
     }
 
     /// Packets that were not taken in time.
@@ -136,11 +152,10 @@ impl Live {
         let mut flushed = Instant::now();
         pages.flush()?;
         while packets < self.count {
-            let now = Instant::now();
-            if self.end.is_some_and(|end| now >= end) {
+            let left = self.left();
+            if left.is_zero() {
                 break;
             }
-            let left = self.end.map_or(FLUSH_EVERY, |end| end.saturating_duration_since(now));
             match self.captured.recv_timeout(left.min(FLUSH_EVERY)) {
                 Ok(captured) => {
                     pages.write(captured)?;

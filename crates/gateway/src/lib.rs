@@ -46,7 +46,7 @@ mod which;
 
 pub use assembly::{Assembly, GatewayPrograms, ServedPart, StartPrograms, StartServices};
 pub use balance::{BalanceStatus, BalancedRelayStatus, Balancer, LiveService, RelayReachability};
-pub use capture::{CaptureRequest, CaptureStream};
+pub use capture::{CaptureRequest, CaptureStream, TapEnd, TappedPacket};
 pub use delay_models::RelayDelay;
 pub use description_files::{
     DescriptionFileError, description_files, further_files, without_table,

@@ -31,6 +31,7 @@ mod server;
 mod session;
 mod site;
 mod stream;
+mod tap;
 pub mod tokens;
 mod translation;
 

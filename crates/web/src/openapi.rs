@@ -184,8 +184,8 @@ fn described(endpoint: Endpoint) -> Described {
         | Endpoint::Devices
         | Endpoint::Resources
         | Endpoint::Config
-        | Endpoint::Reload
-        | Endpoint::Trace => inside(endpoint),
+        | Endpoint::Reload => inside(endpoint),
+        Endpoint::Tap | Endpoint::Trace => traced(endpoint),
         Endpoint::History | Endpoint::Differences | Endpoint::RollBack => kept(endpoint),
         Endpoint::LabReports | Endpoint::LabReport => of_lab(endpoint),
     }
@@ -282,7 +282,7 @@ fn inside(endpoint: Endpoint) -> Described {
                 ("differences", "array"),
             ]),
         ),
-        Endpoint::Reload => Described {
+        _ => Described {
             fields: &[(
                 "If-Match",
                 true,
@@ -291,6 +291,31 @@ fn inside(endpoint: Endpoint) -> Described {
             ..Described::json(
                 "Has the gateway take the file: all of it or nothing.",
                 object(&[("changes", "array"), ("findings", "array")]),
+            )
+        },
+    }
+}
+
+/// The endpoints that show packets and messages on their way.
+fn traced(endpoint: Endpoint) -> Described {
+    match endpoint {
+        Endpoint::Tap => Described {
+            body: Some(json!({
+                "type": "object",
+                "properties": {
+                    "at": { "type": "string", "description": "frame, ether:ipv4, …" },
+                    "side": { "type": "string", "description": "receive, transmit; both if not given" },
+                    "which": { "type": "object" },
+                    "count": { "type": "integer", "minimum": 1, "maximum": 1000 },
+                    "seconds": { "type": "number", "maximum": 60 },
+                },
+                "required": ["at"],
+            })),
+            media_type: "text/event-stream",
+            ..Described::json(
+                "Shows packets at a position while they pass: each is an event `packet`; `end` is the \
+                 last, with how many were missed.",
+                json!({ "type": "string" }),
             )
         },
         _ => Described {

@@ -36,6 +36,8 @@ pub(crate) enum Endpoint {
     Resources,
     /// Traces packets or a message.
     Trace,
+    /// Shows packets at a position while they pass.
+    Tap,
     /// The description's file.
     Config,
     /// Takes the description's file.
@@ -99,6 +101,7 @@ pub(crate) static ROUTES: &[WebRoute] = &[
     route("GET", "/api/v1/devices", Endpoint::Devices, VIEWER),
     route("GET", "/api/v1/resources", Endpoint::Resources, VIEWER),
     route("POST", "/api/v1/trace", Endpoint::Trace, OPERATOR),
+    route("POST", "/api/v1/tap", Endpoint::Tap, OPERATOR),
     route("GET", "/api/v1/config", Endpoint::Config, Some(AccessRole::Admin)),
     route("POST", "/api/v1/reload", Endpoint::Reload, OPERATOR),
     route("GET", "/api/v1/config/history", Endpoint::History, OPERATOR),

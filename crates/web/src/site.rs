@@ -45,7 +45,7 @@ const ASKING_MAX: usize = 16;
 /// gateway four a second at most.
 const STATUS_FOR: Duration = Duration::from_millis(250);
 
-/// Traces at a time; each waits on a thread for its packet.
+/// Traces and taps at a time; each waits on a thread for its packets.
 const TRACES_MAX: usize = 2;
 
 /// The media type of Server-Sent Events.
@@ -102,7 +102,7 @@ pub(crate) struct Site {
     asking: Semaphore,
     /// Reads of values that were logged.
     pub(crate) reads: LoggedReads,
-    /// Traces under way.
+    /// Traces and taps under way.
     pub(crate) tracing: Arc<Semaphore>,
     /// The folder of the delay lab's reports.
     reports: RwLock<Option<PathBuf>>,
@@ -313,6 +313,7 @@ impl Site {
         match endpoint {
             Endpoint::BeginSession => self.begin_session(arrival, headers, body).await,
             Endpoint::Trace => self.trace(asked, body).await,
+            Endpoint::Tap => self.tap(asked, body).await,
             Endpoint::Session => {
                 let tokens = self.authenticator.has_tokens();
                 let document = serde_json::json!({ "role": caller.role, "tokens": tokens });

@@ -29,7 +29,8 @@ use gatewright_web::{
 use serde_json::{Value, json};
 use std::{
     fs,
-    net::SocketAddr,
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
     path::{Path, PathBuf},
     sync::Arc,
     sync::atomic::{AtomicU32, Ordering},
@@ -426,6 +427,87 @@ fn a_trace_is_for_operators_and_ends() {
     let (status, head, body) = trace(AccessRole::Operator, position);
     assert!(status == 200 && head.contains("content-type: text/event-stream"), "{head}");
     assert!(body.contains("event: error\n") && body.contains("event: end\n"), "{body}");
+}
+
+/// A capture of Ethernet frames from `port` 1 on, each a datagram to 192.0.2.1 (draft-ietf-opsawg-pcap).
+fn capture_of(frames: u16) -> Vec<u8> {
+    let mut octets = [0xa1b2_c3d4_u32.to_be_bytes(), [0, 2, 0, 4]].concat();
+    octets.extend([0; 8]);
+    octets.extend([0, 0, 0xff, 0xff, 0, 0, 0, 1]);
+    for number in 1..=frames {
+        let mut frame = vec![0xff; 6];
+        frame.extend([2, 0, 0, 0, 0, 1, 8, 0]);
+        frame.extend([0x45, 0, 0, 200, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 2, 192, 0, 2, 1]);
+        frame.extend(number.to_be_bytes());
+        frame.resize(214, 0);
+        octets.extend([0; 8]);
+        octets.extend([[0, 0, 0, 214], [0, 0, 0, 214]].concat());
+        octets.extend(frame);
+    }
+    octets
+}
+
+/// A gateway at which a capture is replayed, a hundred packets a second, for 20 s.
+fn with_packets(name: &str) -> Started {
+    let file = std::env::temp_dir().join(format!("gw-web-{name}-{}.pcap", std::process::id()));
+    fs::write(&file, capture_of(2_000)).unwrap();
+    let link = format!("[link.in]\nmode = \"pcapng\"\nread = \"{}\"\npace = 100\n", file.display());
+    let started = Started::with(&link, Path::to_owned);
+    fs::remove_file(file).unwrap();
+    started
+}
+
+#[test]
+fn a_tap_shows_packets_while_they_pass() {
+    let started = with_packets("tap");
+    let tap = |role, body: &str| started.post(role, "/api/v1/tap", "", body);
+    assert_eq!(tap(AccessRole::Viewer, "{\"at\":\"frame\"}").0, 403);
+    for bad in ["{}", "{\"at\":\"frame\",\"count\":0}", "{\"at\":\"frame\",\"seconds\":61}"] {
+        assert_eq!(tap(AccessRole::Operator, bad).0, 400, "{bad}");
+    }
+    let (status, _, body) = tap(AccessRole::Operator, "{\"at\":\"ether:nowhere\"}");
+    assert!(status == 200 && body.contains("event: error\n"), "{body}");
+    let three = "{\"at\":\"frame\",\"side\":\"receive\",\"which\":{\"link\":\"in\"},\"count\":3}";
+    let (status, head, body) = tap(AccessRole::Operator, three);
+    assert!(status == 200 && head.contains("content-type: text/event-stream"), "{head}");
+    let packets = body.lines().filter_map(|line| line.strip_prefix("data: {\"at_us\":"));
+    assert_eq!(packets.count(), 3, "{body}");
+    // Its first 128 octets, of 214.
+    let octets = body.split("\"octets\":\"").nth(1).unwrap().split('"').next().unwrap();
+    assert!(octets.len() == 256 && octets.starts_with("ffffffffffff020000000001"), "{octets}");
+    assert!(body.contains("\"link\":\"in\"") && body.contains("\"len\":214"), "{body}");
+    assert!(body.contains("event: end\ndata: {\"missed\":0,\"packets\":3}\n"), "{body}");
+}
+
+/// Otherwise the two that there may be at a time would be used up.
+#[test]
+fn a_client_that_goes_away_ends_its_tap() {
+    let started = with_packets("gone");
+    let asked = |stream: &mut TcpStream| {
+        let body = "{\"at\":\"frame\"}";
+        let (length, token) = (body.len(), started.bearer(AccessRole::Operator));
+        let request = format!(
+            "POST /api/v1/tap HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+             Content-Length: {length}\r\n{token}\r\n{body}"
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut head = [0; 12];
+        stream.read_exact(&mut head).unwrap();
+        head == *b"HTTP/1.1 200"
+    };
+    for _ in 0..5 {
+        let began = Instant::now();
+        while !asked(&mut started.served.connect()) {
+            assert!(began.elapsed() < common::DEADLINE, "the taps of those who are gone go on");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    let attached = || started.get(AccessRole::Viewer, "/api/v1/graph").2["attached"].clone();
+    let began = Instant::now();
+    while attached().as_array().is_some_and(|all| !all.is_empty()) {
+        assert!(began.elapsed() < common::DEADLINE, "{}", attached());
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// The entries of the audit log: operation, who, role, how shown, about what, and the end.

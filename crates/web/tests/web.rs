@@ -180,6 +180,29 @@ fn who_asks_nothing_locks_nobody_out() {
     assert!(answered(&mut asked, "/livez"));
 }
 
+/// Answers of 30 MB that wait for a peer that takes none of them: it is closed after 20 s.
+#[test]
+fn a_peer_that_reads_nothing_is_closed_and_others_are_served() {
+    let served = serve();
+    let (_, _, page) = served.get("/", "");
+    let script = page.split("src=\"").nth(1).unwrap().split('"').next().unwrap();
+    let request = format!("GET {script} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let mut stuck = served.connect();
+    stuck.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
+    for _ in 0..250 {
+        if stuck.write_all(request.as_bytes()).is_err() {
+            break;
+        }
+    }
+    let began = std::time::Instant::now();
+    while served.counter("slow_readers_closed") == 0 {
+        assert_eq!(served.get("/livez", "").0, 200);
+        assert!(began.elapsed() < DEADLINE, "it is never closed");
+        std::thread::sleep(Duration::from_millis(250));
+    }
+    assert!(began.elapsed() > Duration::from_secs(10), "it had no time to read");
+}
+
 #[test]
 fn a_reload_moves_begins_and_ends_it() {
     let served = serve();

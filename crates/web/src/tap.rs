@@ -1,0 +1,134 @@
+//! A live tap: packets at one position of the graph, as events while they pass.
+
+use crate::{
+    answer::{WebAnswer, WebRefusal, streamed},
+    site::{Asked, EVENT_STREAM, Site},
+};
+use futures_util::stream::unfold;
+use gatewright_gateway::{CaptureRequest, Gateway, TappedPacket, Which};
+use hyper::{
+    StatusCode,
+    body::{Bytes, Incoming},
+};
+use serde::Deserialize;
+use serde_json::json;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+use tokio::sync::mpsc::{Sender, channel, error::TrySendError};
+
+/// Maximum packets of a tap.
+const PACKETS_MAX: u64 = 1000;
+
+/// Maximum seconds of a tap.
+const SECONDS_MAX: f64 = 60.0;
+
+/// Maximum packets on their way to the client: of a client that reads more slowly they are missed.
+const WAITING_MAX: usize = 256;
+
+/// The body of a request for a tap.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewTap {
+    /// The position.
+    at: String,
+    /// The direction; both if it is not given.
+    side: Option<String>,
+    /// Which packets.
+    #[serde(default)]
+    which: Which,
+    /// How many.
+    #[serde(default = "most")]
+    count: u64,
+    /// For how long.
+    #[serde(default = "longest")]
+    seconds: f64,
+}
+
+const fn most() -> u64 {
+    PACKETS_MAX
+}
+
+const fn longest() -> f64 {
+    SECONDS_MAX
+}
+
+impl Site {
+    /// Shows packets at a position while they pass.
+    pub(crate) async fn tap(
+        self: &Arc<Self>,
+        asked: &Asked<'_>,
+        body: Incoming,
+    ) -> Result<WebAnswer, WebRefusal> {
+        let tap: NewTap = crate::site::read_json(&asked.head.headers, body).await?;
+        let is_right =
+            (1..=PACKETS_MAX).contains(&tap.count) && (0.0..=SECONDS_MAX).contains(&tap.seconds);
+        if !is_right {
+            let why = format!("count is 1 to {PACKETS_MAX}, seconds at most {SECONDS_MAX}");
+            return Err(WebRefusal::new(StatusCode::BAD_REQUEST, why));
+        }
+        let unavailable = |why| WebRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why);
+        let gateway = self.gateway().map_err(unavailable)?;
+        let Ok(permit) = Arc::clone(&self.tracing).try_acquire_owned() else {
+            let why = "traces are under way: come again when one has ended";
+            return Err(WebRefusal::new(StatusCode::CONFLICT, why));
+        };
+        self.log_change(asked, "web-trace", format!("{} taps {}", asked.caller.name, tap.at));
+        asked.concerns(&tap.at);
+        let (sender, receiver) = channel(WAITING_MAX);
+        // Beside the answer: it ends when the client is gone, at the next look.
+        tokio::task::spawn_blocking(move || {
+            tap.run(&gateway, &sender);
+            drop(permit);
+        });
+        let events = unfold(receiver, |mut receiver| async move {
+            let event = receiver.recv().await?;
+            Some((event, receiver))
+        });
+        Ok(streamed(EVENT_STREAM, events))
+    }
+}
+
+impl NewTap {
+    /// Sends each packet as an event, and the end.
+    fn run(self, gateway: &Gateway, sender: &Sender<Bytes>) {
+        let request = CaptureRequest {
+            at: Some(self.at),
+            side: self.side,
+            which: self.which,
+            count: Some(self.count),
+            seconds: Some(self.seconds),
+        };
+        let left_out = AtomicU64::new(0);
+        let take = |packet: Option<TappedPacket>| {
+            let Some(packet) = packet else { return !sender.is_closed() };
+            match sender.try_send(event("packet", &json!(packet))) {
+                Ok(()) => true,
+                Err(TrySendError::Full(_)) => {
+                    left_out.fetch_add(1, Ordering::Relaxed);
+                    true
+                }
+                Err(TrySendError::Closed(_)) => false,
+            }
+        };
+        let end = gateway.tap(&request, take).map(|end| {
+            let left_out = left_out.load(Ordering::Relaxed);
+            json!({
+                "packets": end.packets.saturating_sub(left_out),
+                "missed": end.missed.saturating_add(left_out),
+            })
+        });
+        let last = match end {
+            Ok(end) => event("end", &end),
+            Err(why) => event("error", &json!({ "error": why })),
+        };
+        // The client may be gone.
+        let _gone = sender.blocking_send(last);
+    }
+}
+
+/// An event of the stream.
+fn event(kind: &str, data: &serde_json::Value) -> Bytes {
+    Bytes::from(format!("event: {kind}\ndata: {data}\n\n"))
+}

@@ -1,0 +1,53 @@
+import { messages } from './events';
+
+/** A packet that a tap shows, with its first octets. */
+export interface Tapped {
+  at_us: number;
+  side: string;
+  link: string | null;
+  len: number;
+  octets: string;
+}
+
+/** What a tap shows: packets at a position of the graph, perhaps of one link. */
+export interface TapRequest {
+  at: string;
+  side: string;
+  which: { link?: string };
+}
+
+/** How a tap ended. */
+export interface TapEnd {
+  packets: number;
+  missed: number;
+}
+
+/** Gives `take` each packet while it passes, until the tap ends; errors carry the gateway's words. */
+export async function tap(
+  request: TapRequest,
+  signal: AbortSignal,
+  take: (packet: Tapped) => void,
+): Promise<TapEnd | null> {
+  const answer = await fetch('/api/v1/tap', {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify(request),
+    signal,
+  });
+  if (!answer.ok)
+    throw new Error(
+      ((await answer.json().catch(() => null)) as { error?: string } | null)?.error ??
+        `the gateway answers ${answer.status}`,
+    );
+  for await (const { event, data } of messages(answer)) {
+    const told: unknown = JSON.parse(data);
+    if (event === 'error') throw new Error((told as { error: string }).error);
+    if (event === 'packet') take(told as Tapped);
+    if (event === 'end') return told as TapEnd;
+  }
+  return null;
+}
+
+/** Octets in pairs, at most so many. */
+export const pairs = (octets: string, most: number): string =>
+  (octets.slice(0, 2 * most).match(/../g) ?? []).join(' ') + (octets.length > 2 * most ? ' …' : '');

@@ -709,9 +709,10 @@ fn limits_are_as_handlers() -> Result<(), Failed> {
     for is_ipv6 in [false, true] {
         let of = (0..).zip(LIMITED).filter(|(_, at)| *at == At::Frame || !is_ipv6);
         let rule = |(place, at): (u32, At)| ForwardingRule {
-            action: match BURSTS.iter().any(|(limit, _)| *limit == place as usize) {
-                true => RuleAction::Limit(LimitIndex(place as u16)),
-                false => RuleAction::Count,
+            action: if BURSTS.iter().any(|(limit, _)| *limit == place as usize) {
+                RuleAction::Limit(LimitIndex(place as u16))
+            } else {
+                RuleAction::Count
             },
             place,
             header_len: if at == At::Frame { 14 } else { 0 },

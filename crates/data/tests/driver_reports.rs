@@ -23,8 +23,11 @@ use gatewright_interwork::{CoapPlan, Device, Mapping, ReportPlan};
 use gatewright_onem2m::{Serialisation, Timestamp};
 use gatewright_stack::{Interface, SuiteLink};
 use gatewright_tables::records::{Entity, EntityPlan, Sender};
+use gatewright_tables::{
+    DRIVER_COMPARED_MAX, DRIVER_PIECES_MAX, DRIVER_PORTS, DRIVER_TEXT_MAX, DriverPiece,
+    DriverPieceKind, DriverPlan, EntityWriters, RoutesWriter,
+};
 use gatewright_tables::{DriverDevice, DriverReports, DriverRoute, EntityTables, HopIndex};
-use gatewright_tables::{EntityWriters, RoutesWriter};
 use gatewright_wire::{Checksum, IpProtocol};
 use gatewright_xdp::program::BpfProgram;
 use gatewright_xdp::{
@@ -70,6 +73,7 @@ fn main() -> ExitCode {
         trial("reports_of_ipv6_become_requests_of_ipv4", || both([true, false])),
         trial("reports_of_ipv6_become_requests_of_ipv6", || both([true, true])),
         trial("reports_go_up_while_a_driver_cannot_send_them_on", going_up),
+        trial("the_longest_plan_is_carried_out", longest_plan),
         trial("answers_to_requests_of_a_driver_count_once", answers),
     ];
     libtest_mimic::run(&arguments, trials).exit_code()
@@ -599,6 +603,48 @@ fn plain_report(sensor: &mut Sensor, to: SocketAddr) -> Vec<u8> {
     let payload = apdu(sensor.handle, sensor.number, &octets);
     let Sender { address, port } = sensor.sender;
     datagram(SocketAddr::new(address, port), to, &payload, 0, 0)
+}
+
+/// A plan with as much of everything as there is room for is compared and written to its last octet.
+fn longest_plan() -> Result<(), Failed> {
+    const LENGTH: usize = 200;
+    let (driver, listen) = (Driver::new([false; 2])?, setup([false; 2]).listen);
+    driver.drivers.set_ports(&[50_000; DRIVER_PORTS]);
+    let sender = Sender { address: A.1.into(), port: 41_000 };
+    let empty = apdu(Handle(1), 0, &[]).len();
+    let mut report = apdu(Handle(1), 0, &vec![5; LENGTH - empty]);
+    report[LENGTH - 2..].copy_from_slice(&[0, 98]);
+    let text: Vec<u8> = (0..DRIVER_TEXT_MAX).map(|at| (at % 251) as u8).collect();
+    let is_text = true;
+    let (kind, at) = (DriverPieceKind::Sfloat, (LENGTH - 2) as u16);
+    let mut pieces = vec![DriverPiece { kind, at, length: 0, is_text }];
+    let each = DRIVER_TEXT_MAX.div_ceil(DRIVER_PIECES_MAX - 1);
+    pieces.extend((0..DRIVER_PIECES_MAX - 1).map(|nth| {
+        let (at, end) = (nth * each, DRIVER_TEXT_MAX.min((nth + 1) * each));
+        let (kind, length) = (DriverPieceKind::Text, (end - at) as u16);
+        DriverPiece { kind, at: at as u16, length, is_text: false }
+    }));
+    let mut fixed = vec![0; DRIVER_COMPARED_MAX];
+    fixed[DRIVER_COMPARED_MAX - 1] = 0xff;
+    let expected = report[..DRIVER_COMPARED_MAX].to_vec();
+    let length = LENGTH as u16;
+    let plan =
+        DriverPlan { is_cbor: true, epoch: 1, time_at: 0, length, expected, fixed, text, pieces };
+    assert!(driver.drivers.insert(&sender, (0, 1), &plan, &DriverDevice::default()));
+    let from = SocketAddr::new(sender.address, sender.port);
+    let run = driver.program.run(&datagram(from, listen, &report, 0, 0), 1)?;
+    assert_eq!(run.verdict, XDP_REDIRECT, "{}", driver.said()?);
+    let written = [b"\x6298", &plan.text[..]].concat();
+    assert_eq!(run.frame[14 + 20 + 8 + 8..], written);
+    // The last compared octet.
+    report[DRIVER_COMPARED_MAX - 1] ^= 1;
+    let run = driver.program.run(&datagram(from, listen, &report, 0, 0), 1)?;
+    assert_eq!((run.verdict, driver.count(DriverReason::Differs)?), (XDP_PASS, 1));
+    // One octet more does not fit.
+    let text = vec![1; DRIVER_TEXT_MAX + 1];
+    let beyond = DriverPlan { text, ..plan };
+    assert!(!driver.drivers.insert(&sender, (0, 1), &beyond, &DriverDevice::default()));
+    Ok(())
 }
 
 /// A driver that has lost a thing that it needs passes reports up as they came, with the cause; the next

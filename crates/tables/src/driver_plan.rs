@@ -84,27 +84,128 @@ pub enum DriverPieceKind {
 }
 
 impl DriverPlan {
-    /// Whether all its parts have room.
+    /// Whether all its parts have room: a piece of a text is in the texts.
     pub fn is_within_bounds(&self) -> bool {
         usize::from(self.length) <= DRIVER_REPORT_MAX
             && self.expected.len() <= DRIVER_COMPARED_MAX
             && self.fixed.len() == self.expected.len()
             && self.text.len() <= DRIVER_TEXT_MAX
             && self.pieces.len() <= DRIVER_PIECES_MAX
+            && self.pieces.iter().all(|piece| {
+                piece.kind != DriverPieceKind::Text || {
+                    usize::from(piece.at) + usize::from(piece.length) <= self.text.len()
+                }
+            })
     }
 
-    /// The plan as it lies in a device's record.
+    /// The words of its pieces, with an end behind them if there is room for more; their number is even.
+    fn piece_words(&self) -> usize {
+        (self.pieces.len() + 1).next_multiple_of(2).min(DRIVER_PIECES_MAX)
+    }
+
+    /// Octets before its texts.
+    fn text_at(&self) -> usize {
+        4 * self.piece_words() + 2 * self.expected.len().next_multiple_of(8)
+    }
+
+    /// The plan as it lies in a device's record, packed from its epoch on.
     pub(crate) fn words(&self) -> impl Iterator<Item = u32> {
-        let pair = |low: u16, high: u16| u32::from(low) | u32::from(high) << 16;
-        let head = [pair(self.length, self.is_cbor.into()), pair(self.time_at, 0)];
-        let masks = [&self.expected, &self.fixed];
-        let masks = masks.into_iter().flat_map(|it| octet_words(it, DRIVER_COMPARED_MAX / 4));
-        let ends = std::iter::repeat(DriverPiece::default());
-        let pieces = self.pieces.iter().copied().chain(ends).take(DRIVER_PIECES_MAX);
-        let pieces = pieces.flat_map(move |DriverPiece { kind, at, length, is_text }| {
-            [pair(kind as u16, at), pair(length, is_text.into())]
-        });
-        let text = octet_words(&self.text, DRIVER_TEXT_MAX / 4);
-        text.chain(halves(self.epoch)).chain(head).chain(masks).chain(pieces)
+        let pair = |low: usize, high: usize| {
+            let [low, high] = [low, high].map(|half| u16::try_from(half).unwrap_or_default());
+            u32::from(low) | u32::from(high) << 16
+        };
+        let masks_at = 4 * self.piece_words();
+        let head =
+            [pair(self.length.into(), self.is_cbor.into()), pair(self.time_at.into(), masks_at)];
+        let ends = std::iter::repeat(0);
+        let pieces = self.pieces.iter().map(|piece| piece.word(self.text_at())).chain(ends);
+        let pieces = pieces.take(self.piece_words());
+        let masks = self.expected.chunks(8).zip(self.fixed.chunks(8));
+        let masks = masks
+            .flat_map(|(expected, fixed)| octet_words(expected, 2).chain(octet_words(fixed, 2)));
+        let text = octet_words(&self.text, self.text.len().div_ceil(4));
+        halves(self.epoch).into_iter().chain(head).chain(pieces).chain(masks).chain(text)
+    }
+}
+
+impl DriverPiece {
+    /// The piece as a word; the plan's texts begin at `text_at`.
+    fn word(self, text_at: usize) -> u32 {
+        let base = if self.kind == DriverPieceKind::Text { text_at } else { 0 };
+        let at = u32::from(self.at) + u32::try_from(base).unwrap_or_default();
+        self.kind as u32
+            | u32::from(self.is_text) << 4
+            | (at & AT_MAX) << 5
+            | u32::from(self.length) << 16
+    }
+}
+
+/// The greatest place that a piece's word holds (`PIECE_AT`).
+const AT_MAX: u32 = 2047;
+
+/// Octets of a plan's head: its epoch, lengths and places.
+pub(crate) const PLAN_HEAD_OCTETS: usize = 16;
+
+/// Octets of the longest plan behind its head.
+pub(crate) const PLAN_OCTETS: usize =
+    4 * DRIVER_PIECES_MAX + 2 * DRIVER_COMPARED_MAX + DRIVER_TEXT_MAX;
+
+// Both a text's place and one in a report.
+const _: () = assert!(PLAN_OCTETS <= AT_MAX as usize);
+const _: () = assert!(DRIVER_REPORT_MAX <= AT_MAX as usize);
+const _: () = assert!(DRIVER_PIECES_MAX.is_multiple_of(2));
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+    use super::*;
+
+    #[test]
+    fn parts_of_a_plan_lie_side_by_side() {
+        let (kind, is_text) = (DriverPieceKind::Text, false);
+        let plan = DriverPlan {
+            is_cbor: true,
+            epoch: 5,
+            time_at: 7,
+            length: 12,
+            expected: (1..=12).collect(),
+            fixed: vec![0xff; 12],
+            text: vec![9; 6],
+            pieces: vec![
+                DriverPiece { kind, at: 2, length: 4, is_text },
+                DriverPiece { kind: DriverPieceKind::Code, at: 3, length: 0xf000, is_text: true },
+            ],
+        };
+        assert!(plan.is_within_bounds());
+        let words: Vec<_> = plan.words().collect();
+        // Two pieces, an end and one more for the number to be even; two times eight octets of masks.
+        let (masks_at, text_at) = (16, 16 + 32);
+        assert_eq!(words[..4], [5, 0, 0x0001_000c, 7 | masks_at << 16]);
+        assert_eq!(
+            words[4..8],
+            [1 | (text_at + 2) << 5 | 4 << 16, 0xf000_0000 | 3 << 5 | 1 << 4 | 0xa, 0, 0]
+        );
+        let masks = [0x0403_0201, 0x0807_0605, u32::MAX, u32::MAX, 0x0c0b_0a09, 0, u32::MAX, 0];
+        assert_eq!(words[8..16], masks);
+        assert_eq!(words[16..], [0x0909_0909, 0x0909]);
+    }
+
+    #[test]
+    fn the_longest_plan_has_its_room_and_no_more() {
+        let piece = DriverPiece { kind: DriverPieceKind::Sfloat, ..DriverPiece::default() };
+        let longest = DriverPlan {
+            expected: vec![1; DRIVER_COMPARED_MAX],
+            fixed: vec![1; DRIVER_COMPARED_MAX],
+            text: vec![1; DRIVER_TEXT_MAX],
+            pieces: vec![piece; DRIVER_PIECES_MAX],
+            ..DriverPlan::default()
+        };
+        assert!(longest.is_within_bounds());
+        assert_eq!(4 * longest.words().count(), PLAN_HEAD_OCTETS + PLAN_OCTETS);
+        let text =
+            DriverPiece { kind: DriverPieceKind::Text, at: 1_000, length: 25, is_text: false };
+        let beyond = DriverPlan { pieces: vec![text], ..longest };
+        assert!(!beyond.is_within_bounds());
     }
 }

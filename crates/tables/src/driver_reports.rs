@@ -7,7 +7,10 @@
 //! both count on from the same number.
 
 use crate::records::{EntityReports, LATEST_OCTETS_MAX, LatestReport, Sender};
-use crate::{SharedWords, driver_plan::DriverPlan};
+use crate::{
+    SharedWords,
+    driver_plan::{DriverPlan, PLAN_HEAD_OCTETS, PLAN_OCTETS},
+};
 use std::hint::spin_loop;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering, fence};
@@ -23,8 +26,8 @@ const SENDER_PROBES: u32 = 8;
 /// its thread was interrupted.
 const LOCK_LOOKS: u32 = 10_000;
 
-/// Words of a device's record.
-const DEVICE_WORDS: usize = 470;
+/// Words of a device's record, which is of whole cache lines.
+const DEVICE_WORDS: usize = 464;
 const LOCK: usize = 0;
 const SERIAL: usize = 1;
 /// Address, and a word of port and family.
@@ -36,8 +39,10 @@ const RECEIVED: usize = 12;
 const TIME: usize = 14;
 const FLAGS: usize = 16;
 const LATEST: usize = 17;
-const OCTETS: usize = 18;
-const PLAN: usize = OCTETS + LATEST_OCTETS_MAX / 4;
+/// The plan stands behind what else a report needs, and the last report behind the longest plan.
+const PLAN: usize = 18;
+const OCTETS: usize = 400;
+const _: () = assert!(4 * PLAN + PLAN_HEAD_OCTETS + PLAN_OCTETS <= 4 * OCTETS);
 
 const HAS_NUMBER: u32 = 1;
 const HAS_TIME: u32 = 2;
@@ -108,7 +113,7 @@ impl DriverReports {
     /// Octets of the memory that all reports have in common.
     pub const COMMON_OCTETS: u32 = 132_056;
     /// Octets of a device's record.
-    pub const DEVICE_OCTETS: u32 = 1_880;
+    pub const DEVICE_OCTETS: u32 = 1_856;
 
     /// This memory, for `capacity` devices, a power of two; `seed` orders their table.
     pub const fn new(
@@ -205,7 +210,7 @@ impl DriverReports {
     }
 
     /// Gives a device its plan, which has a place and a serial number in the AE table; returns whether
-    /// there was room. `before` is what was sent on for it until now.
+    /// there was room, for the plan, too. `before` is what was sent on for it until now.
     pub fn insert(
         &self,
         sender: &Sender,
@@ -214,6 +219,9 @@ impl DriverReports {
         before: &DriverDevice,
     ) -> bool {
         self.remove(sender);
+        if !plan.is_within_bounds() {
+            return false;
+        }
         let mut free = self.places(sender).filter(|device| device.word(SERIAL) == 0);
         let Some(device) = free.find_map(DeviceWords::lock) else { return false };
         let key = address_words(sender.address).into_iter().chain([port_word(sender), place]);
@@ -414,8 +422,8 @@ impl HeldDevice<'_> {
         let octets = latest.octets();
         let is_timed = if latest.is_timed { LATEST_IS_TIMED } else { 0 };
         let length = u32::try_from(octets.len()).unwrap_or_default() | is_timed;
-        let all = numbers.into_iter().flat_map(halves).chain([flags, length]);
-        self.0.write(REPORTS, all.chain(octet_words(octets, LATEST_OCTETS_MAX / 4)));
+        self.0.write(REPORTS, numbers.into_iter().flat_map(halves).chain([flags, length]));
+        self.0.write(OCTETS, octet_words(octets, LATEST_OCTETS_MAX / 4));
     }
 }
 

@@ -39,18 +39,19 @@ INLINE int matches(volatile struct scratch *scratch, struct report_device *devic
     if (length != device->length)
         return 0;
     u64 differ = 0;
-    const u64 *expected = (const u64 *)device->expected, *fixed = (const u64 *)device->fixed;
+    u32 masks_at = ((volatile struct report_device *)device)->masks_at & 0x78;
+    const u64 *masks = (const u64 *)&device->plan[masks_at];
     const u64 *report = (const u64 *)&scratch->datagram[sizeof(struct udp)];
     for (u32 i = 0; i < REPORT_KEPT / 8; i++) {
         if (8 * i >= length)
             break;
-        differ |= (report[i] ^ expected[i]) & fixed[i];
+        differ |= (report[i] ^ masks[2 * i]) & masks[2 * i + 1];
     }
     if (differ)
         return 0;
     for (u32 i = 0; i < PLAN_PIECES; i++) {
-        volatile struct piece *piece = &device->pieces[i];
-        u32 kind = piece->kind, at = piece->at;
+        u32 piece = ((volatile u32 *)device->plan)[i];
+        u32 kind = PIECE_KIND(piece), at = PIECE_AT(piece);
         if (kind == PIECE_END)
             break;
         if (kind == PIECE_SFLOAT && !sfloat(scratch, at).is_number)
@@ -300,8 +301,11 @@ INLINE void note(volatile struct scratch *scratch, struct report_device *device)
                      (scratch->is_timed ? LATEST_IS_TIMED : 0);
     u64 *latest = (u64 *)device->octets;
     const volatile u64 *report = (const volatile u64 *)&scratch->datagram[sizeof(struct udp)];
-    for (u32 i = 0; i < REPORT_KEPT / 8; i++)
+    for (u32 i = 0; i < REPORT_KEPT / 8; i++) {
+        if (8 * i >= length)
+            break;
         latest[i] = report[i];
+    }
 }
 
 /* Prepares the request of a report that is whole, whose device is locked, and the frame for it. */
@@ -464,6 +468,18 @@ INLINE int is_sound(struct scratch *scratch, struct datagram *datagram)
     return sum >= 0 && fold(pseudo + sum) == 0xffff;
 }
 
+/* Cache lines of a device's record that a report of a common plan needs. */
+#define CACHE_LINE 64
+#define LINES_NEEDED 10
+
+/* Has the processor fetch them while the report is read and summed. */
+INLINE void fetch(volatile struct report_device *device)
+{
+#pragma unroll
+    for (u32 line = 1; line < LINES_NEEDED; line++)
+        (void)((volatile u8 *)device)[line * CACHE_LINE];
+}
+
 INLINE enum report_reason handle(struct xdp_md *context, struct datagram *datagram, int *verdict)
 {
     volatile struct rules *all =
@@ -472,6 +488,7 @@ INLINE enum report_reason handle(struct xdp_md *context, struct datagram *datagr
     struct report_device *device = find_device(datagram);
     if (!device)
         return REPORT_STRANGER;
+    fetch(device);
     struct scratch *scratch = map_lookup(&report_scratch, &none);
     if (!scratch)
         return REPORT_BUSY;

@@ -22,13 +22,14 @@ enum report_reason {
 #define REPORT_KEPT 192    /* of those that are compared, and of the longest that is kept */
 #define PLAN_TEXT 1024     /* octets of a plan's texts */
 #define PLAN_PIECES 24
+#define PLAN_OCTETS (PLAN_PIECES * 4 + 2 * REPORT_KEPT + PLAN_TEXT)
 #define MESSAGE_MAX 1200
 #define PIECE_OCTETS_MAX 255
 
 /* Kinds of pieces; places are in the report, but for texts. */
 enum piece_kind {
     PIECE_END,
-    PIECE_TEXT,       /* `length` octets from the plan's text `at` */
+    PIECE_TEXT,       /* `length` octets of the plan from `at` on */
     PIECE_IDENTITY,
     PIECE_REPORT,     /* the report's number */
     PIECE_HEAD,       /* the head of a CBOR text of `length` octets and the identity's */
@@ -44,19 +45,22 @@ enum piece_kind {
 
 #define PLAN_CBOR 1    /* numbers and texts have heads */
 
-struct piece {
-    u16 kind;
-    u16 at;
-    u16 length;
-    u16 is_text; /* it is a text by itself, with the head or the quotes of one */
-};
+/* A piece is a word: its kind, whether it is a text by itself, with the head or the quotes of one, and
+ * `at` and `length`. */
+#define PIECE_KIND(piece) ((piece) & 15)
+#define PIECE_IS_TEXT(piece) ((piece) >> 4 & 1)
+#define PIECE_AT(piece) ((piece) >> 5 & 2047)
+#define PIECE_LENGTH(piece) ((piece) >> 16)
 
 #define HAS_NUMBER 1
 #define HAS_TIME 2
 #define LATEST_IS_TIMED (1u << 31)
 
 /* A device whose reports are sent on. Who has swapped 0 for 1 in `lock` may read and write all
- * behind it but the sender's address, which a writer changes while `serial` is 0. */
+ * behind it but the sender's address, which a writer changes while `serial` is 0.
+ *
+ * What a report needs lies side by side, from the beginning of a cache line on: its parts are as long
+ * as the plan has them, not as long as a plan may be. */
 struct report_device {
     u32 lock;
     u32 serial; /* of its plan; 0 for none */
@@ -70,17 +74,20 @@ struct report_device {
     u64 time;     /* the device's own time of it */
     u32 flags;
     u32 latest;   /* octets of that report, 0 if it is not kept; whether its time names it */
-    u8 octets[REPORT_KEPT];
     /* The plan. */
-    u8 text[PLAN_TEXT];
     u64 epoch;
     u16 length;    /* of a report */
     u16 form;      /* PLAN_CBOR */
     u16 time_at;   /* where the report has its time; 0 for none */
-    u16 unused;
-    u8 expected[REPORT_KEPT];
-    u8 fixed[REPORT_KEPT];
-    struct piece pieces[PLAN_PIECES];
+    u16 masks_at;  /* in `plan`, a multiple of 8 */
+    /* Pieces; then for each eight octets of a report what they are, and ones where that is fixed; then
+     * texts. */
+    u8 plan[PLAN_OCTETS];
+    u64 unused;
+    /* The last report. */
+    u8 octets[REPORT_KEPT];
+    /* So that reading the longest piece at the last place of `plan` stays inside, for the checker. */
+    u8 end[64];
 };
 
 /* What all reports have in common; an odd `version` says that it is being written, up to `next`. */

@@ -366,16 +366,15 @@ INLINE void write_cbor_number(volatile struct scratch *scratch, u64 number)
 /* Writes one piece of the request; whether there is one. */
 INLINE int write_piece(volatile struct scratch *scratch, struct report_device *device, u32 number)
 {
-    volatile struct piece *piece = &device->pieces[number];
-    u32 kind = piece->kind, at = piece->at, length = piece->length;
+    u32 piece = ((volatile u32 *)device->plan)[number];
+    u32 kind = PIECE_KIND(piece), at = PIECE_AT(piece), length = PIECE_LENGTH(piece);
     u32 form = ((volatile struct report_device *)device)->form & PLAN_CBOR;
     if (kind == PIECE_END)
         return 0;
     if (kind == PIECE_TEXT) {
-        at &= PLAN_TEXT - 1;
         length &= PIECE_OCTETS_MAX;
-        if (length)
-            emit(scratch, &device->text[at], length, (PIECE_OCTETS_MAX + 7) / 8);
+        if (length && at < PLAN_OCTETS)
+            emit(scratch, &device->plan[at], length, (PIECE_OCTETS_MAX + 7) / 8);
         return 1;
     }
     if (kind == PIECE_IDENTITY) {
@@ -424,6 +423,6 @@ INLINE int write_piece(volatile struct scratch *scratch, struct report_device *d
         write_numbers(scratch);
     }
     form = ((volatile struct report_device *)device)->form & PLAN_CBOR;
-    emit_text(scratch, form, piece->is_text);
+    emit_text(scratch, form, PIECE_IS_TEXT(piece));
     return 1;
 }

@@ -49,8 +49,13 @@ fn fill(store: &Path, above: SocketAddr, (messages, queues): (u32, u32)) -> Resu
         let queue = format!("{DEVICE_QUEUE}{from}").into();
         let request = Request::new(Operation::Create, to, from, format!("m{number}"))
             .creating(ResourceType::ContentInstance, content);
-        let message =
-            OutboxMessage { queue, target: Arc::clone(&target), request, keep: None, batch: None };
+        let message = OutboxMessage {
+            queue,
+            target: Arc::clone(&target),
+            request: request.into(),
+            keep: None,
+            batch: None,
+        };
         let token = Token(number.into());
         cse.handle(Duration::ZERO, Input::Post { token, message });
         while let Some(output) = cse.poll_output() {

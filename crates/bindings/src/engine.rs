@@ -85,10 +85,10 @@ type Push = fn(&BatchWriter, Batch) -> Result<(), Batch>;
 /// One step of a transaction with several requests.
 #[derive(Debug)]
 pub(crate) enum Task {
-    Ask(Request),
+    Ask(Arc<Request>),
     /// A request with an outbox message that is queued if the request succeeds now or did before;
     /// one answer.
-    AskAndPost(Request, Box<OutboxMessage>),
+    AskAndPost(Arc<Request>, Box<OutboxMessage>),
 }
 
 /// Ends an observation when it is dropped.
@@ -296,7 +296,7 @@ impl Engine {
     /// The request is taken when this is called, not when the future is first polled; dropping
     /// the future does not undo it.
     pub fn ask(&self, request: Request) -> impl Future<Output = Option<Response>> + Send + use<> {
-        self.put(|_, token| Input::Own { token, request }).answer()
+        self.put(|_, token| Input::Own { token, request: request.into() }).answer()
     }
 
     /// Sends a request from a binding; otherwise as [`Self::ask`].
@@ -630,7 +630,7 @@ impl Inner {
         self.asked += 1;
         // Nobody waits for the answer.
         let token = Token(self.asked);
-        self.cse.handle(now(), Input::Own { token, request: creation });
+        self.cse.handle(now(), Input::Own { token, request: creation.into() });
     }
 
     /// Carries out the CSE's outputs; returns the answer of `mine`.

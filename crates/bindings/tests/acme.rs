@@ -385,7 +385,7 @@ async fn letters_to_its_in(program: &Path) {
         waiting.push(mn.engine().post(OutboxMessage {
             queue: "to-in".into(),
             target: target.as_str().into(),
-            request: request.creating(kind, content),
+            request: request.creating(kind, content).into(),
             keep: None,
             batch: None,
         }));

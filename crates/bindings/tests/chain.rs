@@ -94,7 +94,7 @@ async fn be_mn() {
             let message = OutboxMessage {
                 queue: format!("device/{}", number % QUEUES).into(),
                 target: format!("http://127.0.0.1:{}", port()).into(),
-                request,
+                request: request.into(),
                 keep: None,
                 batch: None,
             };

@@ -1,7 +1,8 @@
 //! Places that resources take up: of the whole tree, and of the branch in which they are; those of
 //! answers to non-blocking requests, of the node that has asked.
 
-use std::collections::{BTreeMap, HashMap};
+use crate::text_hash::TextMap;
+use std::collections::BTreeMap;
 
 /// Places taken up. A branch is a child of the root with everything below it, by the number of that
 /// child; the root is in none.
@@ -65,7 +66,7 @@ impl Places {
 /// own, so no branch bounds them.
 #[derive(Debug, Default)]
 pub(crate) struct AnswerPlaces {
-    of_nodes: HashMap<Box<str>, usize>,
+    of_nodes: TextMap<Box<str>, usize>,
     all: usize,
 }
 

@@ -4,6 +4,7 @@ use crate::dense::DenseMap;
 use crate::paged::PagedInstances;
 use crate::resource_type::ResourceType;
 use crate::stored::{Damage, InstanceHeader};
+use crate::text_hash::TextMap;
 use crate::time::Timestamp;
 use crate::tree::Slot;
 use core::fmt::Write;
@@ -11,7 +12,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Mark in the text of each instance with labels.
@@ -63,7 +64,7 @@ pub(crate) struct Family {
     pub(crate) instances: DenseMap<u64, Slot>,
     /// Those that are paged out, if there are any.
     pub(crate) paged: Option<Box<PagedInstances>>,
-    pub(crate) names: HashMap<Arc<str>, Slot>,
+    pub(crate) names: TextMap<Arc<str>, Slot>,
     /// Those of the children that are subscriptions, but for those that lag behind.
     pub(crate) subscriptions: Vec<Slot>,
     /// Subscriptions that lag behind: they are notified later.
@@ -461,14 +462,33 @@ pub(crate) fn push_json_text(text: &mut String, value: &str) {
 
 /// Octets at the front that stand for themselves in JSON text.
 fn plain_run(text: &str) -> usize {
-    let is_special = |octet: u8| octet < 0x20 || octet == b'"' || octet == b'\\';
-    // Sixteen at a time, as the processor takes them.
-    let (chunks, _) = text.as_bytes().as_chunks::<16>();
-    let is_plain =
-        |chunk: &&[u8; 16]| !chunk.iter().fold(false, |any, &octet| any | is_special(octet));
-    let whole = 16 * chunks.iter().take_while(is_plain).count();
-    let rest = text.as_bytes().get(whole..).unwrap_or_default();
-    whole + rest.iter().position(|&octet| is_special(octet)).unwrap_or(rest.len())
+    // Eight at a time: runs are short where JSON text is written as text.
+    let (words, rest) = text.as_bytes().as_chunks::<8>();
+    let mut whole = 0;
+    for word in words {
+        let marks = special_octets(u64::from_le_bytes(*word));
+        if marks != 0 {
+            return whole + usize::try_from(marks.trailing_zeros() / 8).unwrap_or(0);
+        }
+        whole += 8;
+    }
+    let is_special = |octet: &u8| *octet < 0x20 || matches!(octet, b'"' | b'\\');
+    whole + rest.iter().position(is_special).unwrap_or(rest.len())
+}
+
+/// The highest bit of the first octet, from the lowest on, that JSON text has to escape: below 0x20, a
+/// quotation mark or a backslash. Bits of later octets may be set, too; none if there is no such octet.
+const fn special_octets(word: u64) -> u64 {
+    const ONES: u64 = u64::MAX / 0xff;
+    const HIGHEST: u64 = ONES * 0x80;
+    // An octet below `least` borrows from its highest bit, and so may one behind it.
+    const fn below(word: u64, least: u64) -> u64 {
+        word.wrapping_sub(ONES * least) & !word
+    }
+    let controls = below(word, 0x20);
+    let quotation = below(word ^ (ONES * 0x22), 1);
+    let backslash = below(word ^ (ONES * 0x5c), 1);
+    (controls | quotation | backslash) & HIGHEST
 }
 
 /// Appends the escape of a character that JSON text has none of (RFC 8259 §7).
@@ -529,9 +549,13 @@ mod tests {
     fn texts_as_the_json_library_writes_them() {
         let controls: String = (0..=0xa0_u32).filter_map(char::from_u32).collect();
         for value in ["", "plain", "\"", "a\\\"b\"", "é\n\u{2028}x\r", &controls] {
-            let mut text = String::new();
-            push_json_text(&mut text, value);
-            assert_eq!(text, Value::from(value).to_string());
+            // At each place among eight octets.
+            for before in 0..9 {
+                let value = format!("{}{value}", "\u{7f}".repeat(before));
+                let mut text = String::new();
+                push_json_text(&mut text, &value);
+                assert_eq!(text, Value::from(value).to_string());
+            }
         }
     }
 

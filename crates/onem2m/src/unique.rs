@@ -46,7 +46,9 @@ struct Level {
 /// The place of a name that its object has twice; `None` if there is none, or if this is no JSON.
 fn repeated_name(text: &str) -> Option<String> {
     let octets = text.as_bytes();
-    let (mut levels, mut names): (Vec<Level>, Vec<Cow<'_, str>>) = (Vec::new(), Vec::new());
+    // Most contents have no more: an allocation that need not grow.
+    let mut levels: Vec<Level> = Vec::with_capacity(8);
+    let mut names: Vec<Cow<'_, str>> = Vec::with_capacity(16);
     let mut expects_name = false;
     let mut at = 0;
     while let Some(octet) = octets.get(at) {
@@ -106,8 +108,16 @@ fn name_of(written: &str) -> Cow<'_, str> {
     meant.map_or(Cow::Borrowed(written), Cow::Owned)
 }
 
+/// Names up to which each is compared with each: that takes less time than to sort them.
+const FEW: usize = 8;
+
 /// A name that is there twice.
 fn repeated<T: Clone + Ord>(names: &mut [T]) -> Option<T> {
+    if names.len() <= FEW {
+        let is_behind = |at: usize, name: &T| names.iter().skip(at + 1).any(|other| other == name);
+        let mut repeated = names.iter().enumerate().filter(|(at, name)| is_behind(*at, name));
+        return repeated.next().map(|(_, name)| name.clone());
+    }
     names.sort_unstable();
     let mut before: Option<&T> = None;
     for name in names.iter() {

@@ -96,7 +96,10 @@ impl Ward {
         self.asked += 1;
         let id = format!("r{}", self.asked);
         let request = Request::new(Operation::Create, to, "CAdmin", id).creating(kind, content);
-        self.cse.handle(Duration::ZERO, Input::Own { token: Token(self.asked), request });
+        self.cse.handle(
+            Duration::ZERO,
+            Input::Own { token: Token(self.asked), request: request.into() },
+        );
         self.store();
     }
 

@@ -252,8 +252,7 @@ impl WebListener {
                 Serving { site: Arc::clone(&site), stop: stop.clone(), _served: served.clone() };
             match accepted {
                 Ok(WebStream::Tcp(stream, peer)) => {
-                    let Some(admitted) = admission.admit(stream, peer.ip(), given_up).await
-                    else {
+                    let Some(admitted) = admission.admit(stream, peer.ip(), given_up).await else {
                         continue;
                     };
                     let arrival = Arrival::new(kind, Some(peer.ip()), admitted.standing.is_probe());

@@ -174,7 +174,8 @@ impl AlarmContainer {
     fn instance_of(&self, change: &StoringChange) -> Task {
         let id = format!("{}-{}", change.name, self.attempts);
         let request = request((&self.engine, &self.base), Operation::Create, "", &id);
-        Task::Ask(request.creating(ResourceType::ContentInstance, change.content.as_str()))
+        let request = request.creating(ResourceType::ContentInstance, change.content.as_str());
+        Task::Ask(request.into())
     }
 }
 

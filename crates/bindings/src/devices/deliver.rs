@@ -29,15 +29,15 @@ const ANNOUNCED_MAX: usize = 100_000;
 /// A creation here with the outbox message that repeats it at the CSE above.
 #[derive(Debug)]
 struct Item {
-    request: Request,
+    request: Arc<Request>,
     message: Option<OutboxMessage>,
 }
 
 impl Item {
     fn task(&self) -> Task {
         match self.message.clone() {
-            Some(message) => Task::AskAndPost(self.request.clone(), Box::new(message)),
-            None => Task::Ask(self.request.clone()),
+            Some(message) => Task::AskAndPost(Arc::clone(&self.request), Box::new(message)),
+            None => Task::Ask(Arc::clone(&self.request)),
         }
     }
 }
@@ -142,7 +142,9 @@ impl Shared {
         }
         let items: Vec<Item> = match &way {
             Some((above, Delivery::Durable(keep))) => {
-                let item = |reading| self.item(above, reading, Some(*keep));
+                let ends = (queue_of(device.originator()), Arc::from(above.url.as_str()));
+                let ends = (&ends.0, &ends.1);
+                let item = |reading| self.item_between(above, reading, ends, Some(*keep));
                 readings.into_iter().map(item).collect()
             }
             _ => readings.into_iter().map(here).collect(),
@@ -208,7 +210,7 @@ impl Shared {
 
     /// Sends the CSE a request that is not urgent.
     pub(super) async fn put(&self, request: Request) -> Option<Response> {
-        self.engine.together([Task::Ask(request)]).into_iter().next()?.await.ok()
+        self.engine.together([Task::Ask(request.into())]).into_iter().next()?.await.ok()
     }
 
     /// CSE above and delivery of a device's readings.
@@ -220,14 +222,26 @@ impl Shared {
 
     /// A creation with its outbox message. Readings of one device go to the CSE above in order.
     fn item(&self, above: &Above, request: Request, keep: Option<Duration>) -> Item {
+        let ends = (queue_of(&request.from), Arc::from(above.url.as_str()));
+        self.item_between(above, request, (&ends.0, &ends.1), keep)
+    }
+
+    /// The same with the queue and the target, which all readings of a report share.
+    fn item_between(
+        &self,
+        above: &Above,
+        request: Request,
+        (queue, target): (&Arc<str>, &Arc<str>),
+        keep: Option<Duration>,
+    ) -> Item {
         let message = OutboxMessage {
-            queue: format!("{DEVICE_QUEUE}{}", request.from).into(),
-            target: above.url.as_str().into(),
-            request: self.moved(above, &request),
+            queue: Arc::clone(queue),
+            target: Arc::clone(target),
+            request: self.moved(above, &request).into(),
             keep,
             batch: None,
         };
-        Item { request, message: Some(message) }
+        Item { request: request.into(), message: Some(message) }
     }
 
     /// The same request for the CSE above or the one beyond it.
@@ -315,7 +329,8 @@ impl Shared {
                     }
                     Fate::Again(_) => {
                         // Another request for the same name: not to be taken for a repetition.
-                        item.request.id = format!("{}-{attempt}", item.request.id);
+                        let id = format!("{}-{attempt}", item.request.id);
+                        Arc::make_mut(&mut item.request).id = id;
                         failed.push(item);
                     }
                 }
@@ -385,8 +400,13 @@ fn as_container(entity: &str) -> Option<String> {
     Some(json!({ ResourceType::Container.tag(): container }).to_string())
 }
 
-const fn here(request: Request) -> Item {
-    Item { request, message: None }
+fn here(request: Request) -> Item {
+    Item { request: request.into(), message: None }
+}
+
+/// The queue of a device's messages, by its AE-ID.
+fn queue_of(originator: &str) -> Arc<str> {
+    format!("{DEVICE_QUEUE}{originator}").into()
 }
 
 /// A hash that distinguishes registrations of the same device: of everything except the request

@@ -23,6 +23,7 @@ use crate::tree::Slot;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Receivers of aggregated notifications that are remembered as verified; beyond, all are verified
 /// again.
@@ -190,6 +191,7 @@ impl Cse {
         let queue = format!("{} {receiver} group", group.id).into();
         let mut request = self.own_request(Operation::Notify, receiver.to_owned());
         request.content = Some(content.into());
+        let request = Arc::new(request);
         let keep = Some(KEPT_FOR);
         let message = OutboxMessage { queue, target: receiver.into(), request, keep, batch };
         self.counters.notifications += 1;

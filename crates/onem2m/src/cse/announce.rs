@@ -277,7 +277,7 @@ impl Cse {
         let message = OutboxMessage {
             queue: format!("{QUEUE}{cse}").into(),
             target: request.to.as_str().into(),
-            request,
+            request: request.into(),
             keep: Some(KEPT_FOR),
             batch: None,
         };
@@ -456,8 +456,8 @@ impl Cse {
         };
         let attributes = Value::Object(self.announced_attributes(base, &place));
         let content = wrap(ResourceType::CseBaseAnnc.tag(), &attributes);
-        let mut request = self.own_request(Operation::Create, above.to_owned());
-        request = request.creating(ResourceType::CseBaseAnnc, content);
+        let request = self.own_request(Operation::Create, above.to_owned());
+        let mut request = Arc::new(request.creating(ResourceType::CseBaseAnnc, content));
         let target = request.to.clone();
         // What becomes of it shows when the message is tried again.
         if let Ok(route) = self.reach(&target, &mut request) {

@@ -6,9 +6,10 @@ use crate::clock::Moment;
 use crate::limits::share;
 use crate::primitive::{Request, Response, Serialisation};
 use crate::status::Status;
+use crate::text_hash::TextMap;
 use core::time::Duration;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A request to be sent to another entity.
@@ -21,7 +22,7 @@ pub struct Call {
     /// Serialisation that the entity prefers, if it has one.
     pub serialisation: Option<Serialisation>,
     /// The request.
-    pub request: Request,
+    pub request: Arc<Request>,
     /// Time at which the CSE abandons it.
     ///
     /// By the monotonic clock ([`Now::elapsed`](crate::Now)).
@@ -106,7 +107,7 @@ pub(super) struct Calls {
     open: BTreeMap<CallId, Open>,
     deadlines: BTreeSet<(Moment, CallId)>,
     /// Requests by payer; the CSE's own have none.
-    by_payer: HashMap<Arc<str>, usize>,
+    by_payer: TextMap<Arc<str>, usize>,
     /// Requests with a payer.
     others: usize,
     /// Whether the last request to the registrar that has ended had no answer.
@@ -180,10 +181,11 @@ impl Cse {
     pub(super) fn call(
         &mut self,
         (urls, serialisation): (Vec<String>, Option<Serialisation>),
-        request: Request,
+        request: impl Into<Arc<Request>>,
         purpose: Purpose,
         payer: &str,
     ) -> Result<(), Refusal> {
+        let request = request.into();
         let own = purpose.is_own();
         let queue = match &purpose {
             Purpose::Message { queue, .. } => Some(Arc::clone(queue)),

@@ -117,6 +117,7 @@ impl Cse {
         let longest = self.now.plus(self.config.limits.answer_within);
         let until = request.request_expires.map_or(longest, |time| time.resolve(self.now));
         question.request_expires = Some(Deadline::At(until.min(longest)));
+        let mut question = Arc::new(question);
         let route = self.reach(target, &mut question)?;
         self.send(route, question, Purpose::Consent(seq), &request.from)
     }

@@ -1,6 +1,6 @@
 //! Creation of resources (TS-0001 §10.1.2), except instances.
 
-use super::access::{Originator, Right};
+use super::access::{Originator, Right, source_of};
 use super::privileges::check_privileges;
 use super::watch::{check_time_series, settle_time_series};
 use super::{Cse, Done, Refusal, RequestContext, Target, denied, not_allowed};
@@ -13,6 +13,7 @@ use crate::schema;
 use crate::status::Status;
 use crate::time::Timestamp;
 use crate::tree::Slot;
+use core::cell::Cell;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -101,11 +102,9 @@ impl Cse {
     fn check_instance(&self, request: &Request) -> Result<(), Refusal> {
         let resource_type = ResourceType::ContentInstance;
         let nowhere = || Refusal::new(Status::NotFound, "no such resource");
-        let asker = RequestContext {
-            is_own: true,
-            ..RequestContext::outside(super::Token(0), None, request)
-        };
-        let from = Originator::of(request, self.own_form(&request.from), &asker);
+        let by_place = Cell::new(false);
+        let name = self.own_form(&request.from);
+        let from = Originator::at(name, source_of(request, name), &by_place);
         let target = self.resolve_local(&request.to).ok_or_else(nowhere)?;
         let Target::Resource(parent) = target else {
             return Err(not_allowed("nothing is created below a virtual resource"));

@@ -245,6 +245,7 @@ impl Cse {
             let queue: Arc<str> = format!("answers {target}").into();
             let keep = Some(KEPT_FOR);
             let target = target.as_str().into();
+            let request = Arc::new(request);
             let message = OutboxMessage { queue, target, request, keep, batch: None };
             if self.post(message).is_err() {
                 self.counters.notifications_dropped += 1;

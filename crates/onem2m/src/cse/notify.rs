@@ -303,7 +303,7 @@ impl Cse {
             let message = OutboxMessage {
                 queue: Arc::clone(&queue),
                 target: target.into(),
-                request,
+                request: request.into(),
                 keep,
                 batch: gather,
             };
@@ -547,6 +547,7 @@ impl Cse {
             let creator = self.originator_for(&target, from);
             let content = json!({ "m2m:sgn": { "vrq": true, "sur": reference, "cr": creator } });
             question.content = Some(content.to_string().into());
+            let mut question = Arc::new(question);
             let route = self.reach(&target, &mut question);
             // What it is notified of is a command to a device: who may give one asks its AE.
             if matches!(route, Ok(EntityRoute::Device(_))) && from != self.config.cse_id {
@@ -702,6 +703,7 @@ impl Cse {
                 let id = self.resource(slot)?.id.to_string();
                 let mut onward = request.clone();
                 onward.id = self.next_request_id();
+                let mut onward = Arc::new(onward);
                 let route = self.reach(&id, &mut onward)?;
                 self.send(route, onward, Purpose::Forward(asker.clone()), from)?;
                 Ok(None)

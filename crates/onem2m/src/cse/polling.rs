@@ -9,6 +9,7 @@ use crate::resource_type::ResourceType;
 use crate::status::Status;
 use crate::tree::Slot;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 /// Route to an entity.
 #[derive(Clone, Debug)]
@@ -255,20 +256,23 @@ impl Cse {
     pub(super) fn send(
         &mut self,
         route: EntityRoute,
-        request: Request,
+        request: impl Into<Arc<Request>>,
         purpose: Purpose,
         payer: &str,
     ) -> Result<(), Refusal> {
+        let request = request.into();
         self.note_passed_on(&route, &request, &purpose);
         match route {
             EntityRoute::Urls(urls, how) => self.call((urls, how), request, purpose, payer),
             EntityRoute::Device(device) => {
                 let (id, _) = self.open_call(&request, purpose, (payer, false))?;
+                let request = Arc::unwrap_or_clone(request);
                 self.ledger.say(Output::AskDevice(Box::new(DeviceCall { id, device, request })));
                 Ok(())
             }
             EntityRoute::Channel(channel) => {
                 let (id, _) = self.open_call(&request, purpose, (payer, false))?;
+                let request = Arc::unwrap_or_clone(request);
                 self.put_in_channel(channel, id, request).inspect_err(|_| self.close_call(id))
             }
         }

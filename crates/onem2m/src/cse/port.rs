@@ -32,7 +32,7 @@ pub enum Input {
         /// Returned with the answer.
         token: Token,
         /// The request.
-        request: Request,
+        request: Arc<Request>,
     },
     /// A retrieval that is answered again after a change, until [`Self::Unobserve`]; see
     /// [`Cse::is_observed`]. After each answer but the first, the next one waits for
@@ -61,7 +61,7 @@ pub enum Input {
         /// Returned with the answer to the request.
         token: Token,
         /// The request.
-        request: Request,
+        request: Arc<Request>,
         /// The outbox message, stored in the same batch.
         message: Box<OutboxMessage>,
     },

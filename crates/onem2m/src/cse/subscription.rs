@@ -114,6 +114,7 @@ impl Cse {
         for target in targets {
             let mut request = self.own_request(Operation::Notify, target.clone());
             request.content = Some(content.as_str().into());
+            let request = Arc::new(request);
             // Not among the notifications, of which several may go out as one.
             let queue = format!("{id} {target} end").into();
             let target = target.into();

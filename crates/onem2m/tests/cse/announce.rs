@@ -50,11 +50,11 @@ impl Pair {
                 return carried;
             }
             for call in calls {
-                let response = self.above.ask(call.request.clone());
+                let response = self.above.ask((*call.request).clone());
                 let answer = Input::Answer { call: call.id, answer: Ok(response) };
                 self.middle.cse.handle(self.middle.now, answer);
                 self.middle.run();
-                carried.push(call.request);
+                carried.push((*call.request).clone());
             }
         }
     }
@@ -318,7 +318,7 @@ fn a_message_is_kept_for_a_cse_that_does_not_let_it_in_yet() {
     let message = OutboxMessage {
         queue: "device".into(),
         target: "http://in".into(),
-        request,
+        request: request.into(),
         keep: Some(Duration::from_hours(24)),
         batch: None,
     };

@@ -141,7 +141,7 @@ impl World {
         let message = OutboxMessage {
             queue: "device/Cphd-1".into(),
             target: "http://up:1".into(),
-            request,
+            request: request.into(),
             keep: Some(keep),
             batch: None,
         };

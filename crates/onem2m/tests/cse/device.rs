@@ -18,7 +18,7 @@ const FORMS: [&str; 5] = [
 fn own(bench: &mut Bench, request: Request) -> Response {
     bench.asked += 1;
     let token = Token(bench.asked);
-    bench.cse.handle(bench.now, Input::Own { token, request });
+    bench.cse.handle(bench.now, Input::Own { token, request: request.into() });
     let mut answers = bench.run();
     assert_eq!(answers.len(), 1);
     answers.remove(0).1
@@ -113,7 +113,7 @@ fn a_device_is_notified_by_its_own_gateway_only() {
     let sub = r#"{"m2m:sub":{"rn":"g","nu":["cse-in/phd"],"enc":{"net":[3]}}}"#;
     let sub = Request::new(Operation::Create, "cse-in/a/c", "/id-in", "sub")
         .creating(ResourceType::Subscription, sub);
-    bench.cse.handle(bench.now, Input::Own { token: Token(900), request: sub });
+    bench.cse.handle(bench.now, Input::Own { token: Token(900), request: sub.into() });
     bench.run();
     assert_eq!(bench.device_calls.remove(0).device, DEVICE);
 }

@@ -82,7 +82,7 @@ fn nor_without_waiting_for_the_answer() {
 fn the_process_itself_asks_as_the_cse() {
     let mut bench = bench();
     let request = Request::new(Operation::Retrieve, "cse-in/a/c/la", "/id-in", "own");
-    bench.cse.handle(bench.now, Input::Own { token: Token(900), request });
+    bench.cse.handle(bench.now, Input::Own { token: Token(900), request: request.into() });
     let answers = bench.run();
     assert_eq!(answers[0].1.status.number(), 2000);
     assert_eq!(bench.cse.counters().posed_as_us, 0);

@@ -536,7 +536,8 @@ fn a_message_of_our_own_arrives_in_the_end() {
         queue: "device/1".into(),
         target: "http://in:8080".into(),
         request: Request::new(Operation::Create, "/id-in2/x", "/id-in", name)
-            .creating(ResourceType::ContentInstance, r#"{"m2m:cin":{"con":1.50}}"#),
+            .creating(ResourceType::ContentInstance, r#"{"m2m:cin":{"con":1.50}}"#)
+            .into(),
         keep: Some(Duration::from_secs(100)),
         batch: None::<Gather>,
     };
@@ -577,6 +578,7 @@ fn a_busy_receiver_is_left_alone_and_gets_its_message_later() {
         .creating(ResourceType::ContentInstance, r#"{"m2m:cin":{}}"#);
     let target = "http://in:8080".into();
     let queue = "device/Cphd-1".into();
+    let request = request.into();
     let message = OutboxMessage { queue, target, request, keep: None, batch: None };
     bench.cse.handle(bench.now, Input::Post { token: Token(901), message });
     bench.run();
@@ -608,7 +610,7 @@ fn what_is_done_together_is_stored_in_one_batch() {
     let message = OutboxMessage {
         queue: "l".into(),
         target: TARGET.into(),
-        request: request.clone(),
+        request: request.clone().into(),
         keep: None,
         batch: None,
     };

@@ -15,6 +15,7 @@ fn outbox_message(queue: &str, name: &str) -> OutboxMessage {
     let content = format!(r#"{{"m2m:cin":{{"rn":"{name}","con":"1"}}}}"#);
     let request = Request::new(Operation::Create, "/id-up/cse-up/c", "Ca", name)
         .creating(ResourceType::ContentInstance, content);
+    let request = request.into();
     OutboxMessage { queue: queue.into(), target: TARGET.into(), request, keep: None, batch: None }
 }
 
@@ -26,7 +27,7 @@ fn both(bench: &mut Bench, id: &str, to: &str, name: &str) -> Status {
         .creating(ResourceType::ContentInstance, &*content);
     bench.asked += 1;
     let token = Token(bench.asked);
-    bench.cse.handle(bench.now, Input::AskAndPost { token, request, message });
+    bench.cse.handle(bench.now, Input::AskAndPost { token, request: request.into(), message });
     let answers = bench.run();
     assert_eq!((answers.len(), answers[0].0), (1, token), "{answers:?}");
     answers[0].1.status
@@ -149,7 +150,10 @@ fn a_backlog_is_taken_back_with_its_instance() {
     let content = message.request.content.clone().unwrap();
     let request = Request::new(Operation::Create, "cse-in/a/c", "Ca", "2")
         .creating(ResourceType::ContentInstance, &*content);
-    bench.cse.handle(bench.now, Input::AskAndPost { token: Token(900), request, message });
+    bench.cse.handle(
+        bench.now,
+        Input::AskAndPost { token: Token(900), request: request.into(), message },
+    );
     let Some(gatewright_onem2m::Output::Store(batch)) = bench.cse.poll_output() else {
         panic!("nothing to store");
     };
@@ -265,7 +269,10 @@ fn both_are_taken_back_together() {
     let request = Request::new(Operation::Create, "cse-in/a/c", "Ca", "1")
         .creating(ResourceType::ContentInstance, &*content);
     let before = bench.cse.resources();
-    bench.cse.handle(bench.now, Input::AskAndPost { token: Token(900), request, message });
+    bench.cse.handle(
+        bench.now,
+        Input::AskAndPost { token: Token(900), request: request.into(), message },
+    );
     let Some(gatewright_onem2m::Output::Store(batch)) = bench.cse.poll_output() else {
         panic!("nothing to store");
     };

@@ -285,7 +285,7 @@ fn reserved_names_and_entities_are_for_the_process_itself() {
     let own = bench.request(Operation::Create, "Cphd-1", "cse-in");
     let own = own.creating(ResourceType::ApplicationEntity, content);
     let token = Token(u64::MAX);
-    bench.cse.handle(bench.now, Input::Own { token, request: own });
+    bench.cse.handle(bench.now, Input::Own { token, request: own.into() });
     let answers = bench.run();
     assert_eq!(answers[0].1.status.number(), 2001, "the process's own");
 }

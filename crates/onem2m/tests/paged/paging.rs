@@ -435,10 +435,13 @@ fn post(bench: &mut Bench, token: u64, name: &str) {
     let message = Box::new(OutboxMessage {
         queue: "device/Ca".into(),
         target: "http://up.example:8080".into(),
-        request: create("/id-up/cse-up/c", name),
+        request: create("/id-up/cse-up/c", name).into(),
         keep: None,
         batch: None,
     });
     let request = create("cse-in/a/c", &format!("p{token}"));
-    bench.cse.handle(bench.now, Input::AskAndPost { token: Token(token), request, message });
+    bench.cse.handle(
+        bench.now,
+        Input::AskAndPost { token: Token(token), request: request.into(), message },
+    );
 }

@@ -76,7 +76,7 @@ impl Backlog {
         Some(OutboxMessage {
             queue: Arc::clone(&self.queue),
             target: Arc::clone(&self.target),
-            request: request.creating(ResourceType::ContentInstance, content),
+            request: request.creating(ResourceType::ContentInstance, content).into(),
             keep: self.keep,
             batch: None,
         })
@@ -224,7 +224,7 @@ impl Cse {
         }
         let row = self.ledger.next_seq();
         let OutboxMessage { queue, target, request, keep, .. } = message;
-        let Request { to, from, release, .. } = request;
+        let Request { to, from, release, .. } = Arc::unwrap_or_clone(request);
         let (next, waiting, stored) = (self.outbox.first_made, BTreeSet::new(), "".into());
         let mut backlog =
             Backlog { row, queue, target, to, from, release, keep, next, waiting, stored };

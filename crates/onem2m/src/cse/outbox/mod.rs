@@ -42,7 +42,7 @@ pub struct OutboxMessage {
     /// A URL, or the address of an entity.
     pub target: Arc<str>,
     /// The request.
-    pub request: Request,
+    pub request: Arc<Request>,
     /// Lifetime of the message; unlimited if `None`.
     pub keep: Option<Duration>,
     /// Batching of several notifications into one.
@@ -68,7 +68,7 @@ impl OutboxMessage {
 
     /// Whether it creates a contentInstance.
     fn is_reading(&self) -> bool {
-        let Request { operation, resource_type, .. } = &self.request;
+        let Request { operation, resource_type, .. } = &*self.request;
         *operation == Operation::Create && *resource_type == Some(ResourceType::ContentInstance)
     }
 }

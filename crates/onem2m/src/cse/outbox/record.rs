@@ -99,6 +99,7 @@ impl Kept {
             until = keep.map_or(Moment::MAX, |keep| moment.plus(keep));
         }
         let (queue, target) = (text("lane")?.into(), text("target")?.into());
+        let request = Arc::new(request);
         let message = OutboxMessage { queue, target, request, keep, batch: gather };
         Some(Self { message, since: moment, until, stored_by: 0, backlog: None })
     }
@@ -185,6 +186,7 @@ mod tests {
             let bare = Request { content: None, ..request.clone() };
             assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), bare.to_value());
             let (queue, target) = ("sub1 \"x\"".into(), to.into());
+            let request = Arc::new(request);
             let message = OutboxMessage { queue, target, request, keep, batch };
             let kept = Kept::new(message.clone(), moment, 9);
             let row = kept.to_record();

@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// The message that a queue sends next.
 struct Next {
     target: Arc<str>,
-    request: Request,
+    request: Arc<Request>,
     messages: Vec<u64>,
     /// The last batch that stored one of them.
     stored_by: u64,
@@ -226,7 +226,7 @@ impl Cse {
     fn next_of(&self, name: &str) -> Option<Next> {
         let queue = self.outbox.queues.get(name)?;
         let (seq, first) = queue.next()?;
-        let mut request = first.message.request.clone();
+        let mut request = Arc::clone(&first.message.request);
         let (mut messages, mut stored_by) = (vec![seq], first.stored_by);
         if let Some(gather) = first.message.batch {
             let number = gather.number.min(queue.messages.len());
@@ -236,7 +236,8 @@ impl Cse {
             stored_by = all.clone().map(|kept| kept.stored_by).max().unwrap_or_default();
             let contents = all.skip(superseded);
             let contents = contents.filter_map(|kept| kept.message.request.content.as_deref());
-            request.content = Some(gathered(contents).into());
+            let content = gathered(contents).into();
+            Arc::make_mut(&mut request).content = Some(content);
         }
         Some(Next { target: Arc::clone(&first.message.target), request, messages, stored_by })
     }
@@ -305,14 +306,14 @@ impl Cse {
     pub(in crate::cse) fn reach(
         &self,
         target: &str,
-        request: &mut Request,
+        request: &mut Arc<Request>,
     ) -> Result<EntityRoute, Refusal> {
         let is_for_target = request.to == target;
         let (target, serialisation) = notification_target(target);
         if target.contains("://") {
             // What is for the CSE at this URL keeps its own address: a reading's container there.
             if is_for_target {
-                request.to.clone_from(&target);
+                Arc::make_mut(request).to.clone_from(&target);
             }
             return Ok(EntityRoute::Urls(vec![target], serialisation));
         }
@@ -330,14 +331,14 @@ impl Cse {
                     (self.resource(slot)?.resource_type, &route)
                     && let Some(url) = urls.first()
                 {
-                    request.to.clone_from(url);
+                    Arc::make_mut(request).to.clone_from(url);
                 }
                 Ok(route)
             }
             Address::There { cse, .. } => {
                 let hop = self.next_hop(cse, &self.config.cse_id);
                 let hop = hop.ok_or_else(|| not_found("no such CSE"))?;
-                request.to.clone_from(&target);
+                Arc::make_mut(request).to.clone_from(&target);
                 self.route_to(hop).map(chosen)
             }
             Address::Elsewhere => Err(not_found("no such service provider")),

@@ -6,8 +6,8 @@
 //! - [`message`]: packets and messages, octets to values and back.
 //!
 //! Routes are those of RFC 3626 §10: shortest in hops. Not here: IPv6, TC redundancy above 0, MPR
-//! coverage above 1, link-layer notification (RFC 3626 §13), and authentication, which the standard
-//! leaves to extensions: who can send on a link can change routes.
+//! coverage above 1, and authentication, which the standard leaves to extensions: whoever can send on a
+//! link can change routes. In a mesh the messages that carry packets are authenticated.
 
 mod edge;
 pub mod message;

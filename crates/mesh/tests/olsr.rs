@@ -473,3 +473,52 @@ fn tables_have_bounds() {
     assert_eq!(node.counters().links_full, 1_000 - 256);
     assert_eq!(node.counters().two_hop_full, 256 * 100 - 16_384);
 }
+
+/// RFC 3626 §13: a link that the link layer has lost is not used though its HELLOs are still valid, both
+/// ends announce it, and it is used again when the link layer has found it.
+#[test]
+fn a_link_that_the_link_layer_loses_is_left_at_once() {
+    let mut mesh = Routers::new(&Topology::ring(6), 1, |_, _| {});
+    mesh.run_until(seconds(40));
+    mesh.judge("ring");
+    for (at, other) in [(0, 1), (1, 0)] {
+        let lost = OlsrInput::LinkLost { link: RADIO, address: address(other) };
+        mesh.nodes[at].handle(mesh.now, lost);
+        let route = mesh.nodes[at].routes().get(&OlsrNetwork::host(address(other))).copied();
+        assert_ne!(route.map(|route| route.next_hop), Some(address(other)));
+    }
+    let (from, sent) = (mesh.now, mesh.sent.len());
+    mesh.run_until(from + Duration::from_millis(1_100));
+    let is_topology = |(_, node, octets): &&(Duration, usize, Vec<u8>)| *node < 2 && octets[4] == 2;
+    let announced = mesh.sent[sent..].iter().filter(is_topology).map(|(_, node, _)| *node);
+    assert_eq!(announced.collect::<BTreeSet<_>>(), BTreeSet::from([0, 1]), "TCs of both ends");
+    mesh.run_until(from + seconds(3));
+    let mut near = mesh.near.clone();
+    mesh.cut(0, 1);
+    mesh.judge("a ring without a link");
+    std::mem::swap(&mut mesh.near, &mut near);
+    for (at, other) in [(0, 1), (1, 0)] {
+        let found = OlsrInput::LinkFound { link: RADIO, address: address(other) };
+        mesh.nodes[at].handle(mesh.now, found);
+    }
+    mesh.run_until(from + seconds(30));
+    mesh.judge("the ring again");
+}
+
+/// A route that avoids nodes leads through none of them, and to none of them.
+#[test]
+fn a_route_avoids_nodes() {
+    let mut mesh = Routers::new(&Topology::three_paths(), 2, |_, _| {});
+    mesh.run_until(seconds(40));
+    let via = |avoided: &[usize]| {
+        let avoided: Vec<Ipv4Addr> = avoided.iter().copied().map(address).collect();
+        let route = mesh.nodes[0].route_avoiding(mesh.now, address(6), &avoided);
+        route.map(|route| (route.next_hop, route.hops))
+    };
+    assert_eq!(via(&[]), Some((address(1), 2)));
+    let others = [address(2), address(4)].map(|next_hop| Some((next_hop, 3)));
+    assert!(others.contains(&via(&[1])), "{:?}", via(&[1]));
+    assert_eq!(via(&[1, 2]), Some((address(4), 3)));
+    assert_eq!(via(&[1, 3]), Some((address(4), 3)));
+    assert_eq!((via(&[1, 2, 4]), via(&[6])), (None, None));
+}

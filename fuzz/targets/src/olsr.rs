@@ -6,7 +6,7 @@ use gatewright_mesh::olsr::{OlsrInput, OlsrNode, OlsrSettings};
 use gatewright_packet::LinkIndex;
 
 /// A router that receives packets from two neighbours, with hysteresis and without. Each piece of
-/// the input begins with a neighbour, the milliseconds that pass, and the octets of its packet.
+/// the input begins with a neighbour and what the link layer says of it, the milliseconds that pass, and the octets of its packet.
 pub fn olsr(octets: &[u8]) {
     for hysteresis in [false, true] {
         let settings = OlsrSettings::new([10, 0, 0, 1].into(), 1);
@@ -21,7 +21,17 @@ pub fn olsr(octets: &[u8]) {
             now += Duration::from_millis(u64::from(passes) * 100);
             let from = [10, 0, 0, 2 + (who & 1)].into();
             node.handle(now, OlsrInput::Received { link, from, octets: packet });
+            // The link layer loses a neighbour, and finds it.
+            match who >> 6 {
+                1 => node.handle(now, OlsrInput::LinkLost { link, address: from }),
+                2 => node.handle(now, OlsrInput::LinkFound { link, address: from }),
+                _ => {}
+            }
             node.handle(now, OlsrInput::Tick);
+            for to in node.routes().keys().map(|to| to.address) {
+                let around = node.route_avoiding(now, to, &[from]);
+                assert!(around.is_none_or(|route| route.next_hop != from));
+            }
             while node.poll_output().is_some() {}
             assert!(node.poll_timeout().is_some_and(|at| at > now));
             for (to, route) in node.routes() {

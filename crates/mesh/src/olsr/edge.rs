@@ -5,6 +5,9 @@ use core::time::Duration;
 use gatewright_packet::LinkIndex;
 use std::net::Ipv4Addr;
 
+/// Octets of messages in a packet: with the headers of IPv4 and UDP it fits into 1,500 octets.
+const PACKET_OCTETS_MAX: usize = 1_400;
+
 /// Settings of a router.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct OlsrSettings {
@@ -21,6 +24,8 @@ pub struct OlsrSettings {
     pub hysteresis: bool,
     /// Networks that this node is a gateway to.
     pub networks: Vec<OlsrNetwork>,
+    /// Octets of messages in a packet of several at the most.
+    pub packet_octets_max: usize,
     /// Seed of the jitter and of the first sequence numbers.
     pub seed: u64,
 }
@@ -35,6 +40,7 @@ impl OlsrSettings {
             willingness: 3,
             hysteresis: false,
             networks: Vec::new(),
+            packet_octets_max: PACKET_OCTETS_MAX,
             seed,
         }
     }
@@ -71,6 +77,20 @@ pub enum OlsrInput<'p> {
     InterfaceDown {
         /// The interface.
         link: LinkIndex,
+    },
+    /// The link layer has lost a neighbour's interface (RFC 3626 §13).
+    LinkLost {
+        /// The interface by which it was heard.
+        link: LinkIndex,
+        /// Its address.
+        address: Ipv4Addr,
+    },
+    /// The link layer has found a neighbour's interface that it had lost.
+    LinkFound {
+        /// The interface by which it is heard.
+        link: LinkIndex,
+        /// Its address.
+        address: Ipv4Addr,
     },
     /// A packet has arrived.
     Received {

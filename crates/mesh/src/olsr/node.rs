@@ -18,6 +18,9 @@ use std::net::Ipv4Addr;
 /// Networks that a node may be a gateway to: an HNA that names all of them fits into 1,500 octets.
 const ATTACHED_MAX: usize = 128;
 
+/// Between a TC and one that a failure of a link causes.
+const REACTION_GAP: Duration = Duration::from_millis(500);
+
 /// An interface of this node.
 #[derive(Clone, Debug)]
 struct OlsrInterface {
@@ -42,6 +45,8 @@ pub struct OlsrNode {
     /// Until when TCs are sent though nothing is advertised, so that others forget (§9.3).
     empty_until: Duration,
     topology_at: Duration,
+    /// When the last TC was due.
+    announced_at: Duration,
     declare_at: Duration,
     expire_at: Option<Duration>,
     forward: ForwardQueue,
@@ -68,6 +73,7 @@ impl OlsrNode {
             advertised: (ansn, BTreeSet::new()),
             empty_until: Duration::ZERO,
             topology_at: Duration::ZERO,
+            announced_at: Duration::ZERO,
             declare_at: Duration::ZERO,
             expire_at: None,
             forward: ForwardQueue::default(),
@@ -101,6 +107,18 @@ impl OlsrNode {
         &self.routes
     }
 
+    /// The route to a host that leads through none of `avoided`; `None` if there is none, or if the
+    /// host is one of these.
+    pub fn route_avoiding(
+        &self,
+        now: Duration,
+        host: Ipv4Addr,
+        avoided: &[Ipv4Addr],
+    ) -> Option<OlsrRoute> {
+        let avoided = [&self.own_addresses(), avoided].concat();
+        routes::hosts(&self.sets, now, &avoided).remove(&host)
+    }
+
     /// Whether nothing is known of any other node.
     pub fn is_empty(&self) -> bool {
         self.sets.is_empty() && self.routes.is_empty() && self.relays.is_empty()
@@ -132,6 +150,8 @@ impl OlsrNode {
             OlsrInput::Tick => self.tick(now),
             OlsrInput::InterfaceUp { link, address } => self.interface_up(now, link, address),
             OlsrInput::InterfaceDown { link } => self.interface_down(now, link),
+            OlsrInput::LinkLost { link, address } => self.link_lost(now, (link, address)),
+            OlsrInput::LinkFound { link, address } => self.link_found((link, address)),
             OlsrInput::Received { link, from, octets } => self.received(now, link, from, octets),
         };
         if changed {
@@ -159,6 +179,27 @@ impl OlsrNode {
         self.interfaces.remove(&link);
         self.sets.links.retain(|(at, _), _| *at != link);
         self.expire(now);
+        true
+    }
+
+    /// RFC 3626 §13: the link counts as lost for the time that neighbours are held.
+    fn link_lost(&mut self, now: Duration, at: (LinkIndex, Ipv4Addr)) -> bool {
+        let hold = self.settings.neighbour_hold();
+        let selectors = self.sets.selectors.len();
+        let Some(link) = self.sets.links.get_mut(&at) else { return false };
+        link.lost_until = now + hold;
+        self.expire(now);
+        // RFC 3626 §9.3: "When a change to the MPR selector set is detected and this change can be
+        // attributed to a link failure, a TC-message SHOULD be transmitted."
+        if self.sets.selectors.len() < selectors {
+            self.topology_at = self.topology_at.min((self.announced_at + REACTION_GAP).max(now));
+        }
+        true
+    }
+
+    fn link_found(&mut self, at: (LinkIndex, Ipv4Addr)) -> bool {
+        let Some(link) = self.sets.links.get_mut(&at) else { return false };
+        link.lost_until = Duration::ZERO;
         true
     }
 

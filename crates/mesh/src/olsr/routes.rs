@@ -18,9 +18,7 @@ pub(super) fn calculate(
     own: &[Ipv4Addr],
     attached: &[OlsrNetwork],
 ) -> BTreeMap<OlsrNetwork, OlsrRoute> {
-    let mut hosts = neighbours(sets, now);
-    two_hops(sets, now, own, &mut hosts);
-    further(sets, own, &mut hosts);
+    let mut hosts = hosts(sets, now, own);
     // "If there is no entry in the routing table for I_iface_addr": other interfaces of a node.
     for (address, (main, _)) in &sets.aliases {
         if !own.contains(address)
@@ -41,6 +39,16 @@ pub(super) fn calculate(
     routes
 }
 
+/// Routes to all known hosts but `avoided`, and through none of these: the addresses of this node are
+/// among them.
+pub(super) fn hosts(sets: &OlsrSets, now: Duration, avoided: &[Ipv4Addr]) -> HostRoutes {
+    let mut hosts = neighbours(sets, now);
+    hosts.retain(|address, _| !avoided.contains(address));
+    two_hops(sets, now, avoided, &mut hosts);
+    further(sets, avoided, &mut hosts);
+    hosts
+}
+
 /// Step 2: interfaces and main addresses of symmetric neighbours.
 fn neighbours(sets: &OlsrSets, now: Duration) -> HostRoutes {
     let mut hosts = HostRoutes::new();
@@ -57,12 +65,12 @@ fn neighbours(sets: &OlsrSets, now: Duration) -> HostRoutes {
 }
 
 /// Step 3: strict two-hop neighbours, by neighbours that forward for others.
-fn two_hops(sets: &OlsrSets, now: Duration, own: &[Ipv4Addr], hosts: &mut HostRoutes) {
+fn two_hops(sets: &OlsrSets, now: Duration, avoided: &[Ipv4Addr], hosts: &mut HostRoutes) {
     let neighbours = sets.neighbours(now);
     for (via, far) in sets.two_hop.keys() {
         let forwards = neighbours.get(via).is_some_and(|willingness| *willingness != WILL_NEVER);
         if forwards
-            && !own.contains(far)
+            && !avoided.contains(far)
             && let Some(route) = hosts.get(via).copied()
         {
             hosts.entry(*far).or_insert(OlsrRoute { hops: 2, ..route });
@@ -71,7 +79,7 @@ fn two_hops(sets: &OlsrSets, now: Duration, own: &[Ipv4Addr], hosts: &mut HostRo
 }
 
 /// Step 4: "the new route entries for the destination nodes h+1 hops away".
-fn further(sets: &OlsrSets, own: &[Ipv4Addr], hosts: &mut HostRoutes) {
+fn further(sets: &OlsrSets, avoided: &[Ipv4Addr], hosts: &mut HostRoutes) {
     let mut edge: Vec<Ipv4Addr> =
         hosts.iter().filter(|(_, route)| route.hops == 2).map(|(at, _)| *at).collect();
     while !edge.is_empty() {
@@ -81,7 +89,7 @@ fn further(sets: &OlsrSets, own: &[Ipv4Addr], hosts: &mut HostRoutes) {
             let from = (last, Ipv4Addr::UNSPECIFIED);
             let to = (last, Ipv4Addr::BROADCAST);
             for (_, destination) in sets.topology.range(from..=to).map(|(key, _)| *key) {
-                if !own.contains(&destination) && !hosts.contains_key(&destination) {
+                if !avoided.contains(&destination) && !hosts.contains_key(&destination) {
                     hosts.insert(destination, OlsrRoute { hops: route.hops + 1, ..route });
                     next.push(destination);
                 }

@@ -14,10 +14,6 @@ const SEEN_HOLD: Duration = Duration::from_secs(30);
 /// Octets of messages that wait to be sent on at the most.
 const QUEUE_OCTETS_MAX: usize = 65_536;
 
-/// Octets of messages in a packet at the most, unless one message is longer: with the headers of
-/// IPv4 and UDP it fits into 1,500 octets.
-const PACKET_OCTETS_MAX: usize = 1_400;
-
 /// Messages that wait to be sent on.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ForwardQueue {
@@ -104,10 +100,11 @@ impl OlsrNode {
             return;
         }
         let queue = core::mem::take(&mut self.forward);
+        let most = self.settings.packet_octets_max;
         let mut packets: Vec<Vec<u8>> = Vec::new();
         for message in queue.messages {
             match packets.last_mut() {
-                Some(packet) if packet.len() + message.len() <= PACKET_OCTETS_MAX => {
+                Some(packet) if packet.len() + message.len() <= most => {
                     packet.extend(message);
                 }
                 _ => packets.push(message),

@@ -21,6 +21,7 @@ impl OlsrNode {
             return;
         }
         if self.topology_at <= now {
+            self.announced_at = now;
             self.topology_at = now + self.period(self.settings.topology_interval);
             self.send_topology(now);
         }

@@ -34,6 +34,7 @@ f.request_origin_epoch = ProtoField.uint32("gwmesh.request.origin_epoch", "origi
 f.request_request = ProtoField.uint32("gwmesh.request.request", "request", base.DEC)
 f.request_frame_limit = ProtoField.uint32("gwmesh.request.frame_limit", "frame limit", base.DEC)
 f.request_background = ProtoField.bool("gwmesh.request.background", "background", base.NONE)
+f.request_routed = ProtoField.bool("gwmesh.request.routed", "routed", base.NONE)
 f.request_class = ProtoField.uint32("gwmesh.request.class", "class", base.DEC)
 f.request_paths = ProtoField.uint32("gwmesh.request.paths", "paths", base.DEC)
 f.request_hops_left = ProtoField.uint32("gwmesh.request.hops_left", "hops left", base.DEC)
@@ -76,6 +77,8 @@ f.port_hello_interval = ProtoField.uint32("gwmesh.port_hello.interval", "interva
 f.port_hello_forwards = ProtoField.bool("gwmesh.port_hello.forwards", "forwards", base.NONE)
 f.port_hello_ready = ProtoField.bool("gwmesh.port_hello.ready", "ready", base.NONE)
 f.port_hello_stations = ProtoField.uint32("gwmesh.port_hello.stations", "stations", base.DEC)
+f.olsr_packet_length = ProtoField.uint32("gwmesh.olsr.packet_length", "packet length", base.DEC)
+f.olsr_packet_sequence = ProtoField.uint32("gwmesh.olsr.packet_sequence", "packet sequence", base.DEC)
 f.unknown_label = ProtoField.uint32("gwmesh.unknown.label", "label", base.DEC)
 f.liveness_vers = ProtoField.uint32("gwmesh.liveness.vers", "vers", base.DEC)
 f.liveness_diagnostic = ProtoField.uint32("gwmesh.liveness.diagnostic", "diagnostic", base.DEC)
@@ -157,6 +160,7 @@ layouts.request = { octets = 32, fields = {
   { field = f.request_request, offset = 160, width = 32 },
   { field = f.request_frame_limit, offset = 192, width = 16 },
   { field = f.request_background, offset = 208, width = 1 },
+  { field = f.request_routed, offset = 209, width = 1 },
   { field = f.request_class, offset = 216, width = 8 },
   { field = f.request_paths, offset = 224, width = 8 },
   { field = f.request_hops_left, offset = 232, width = 8 },
@@ -225,6 +229,12 @@ layouts.port_hello = { octets = 8, fields = {
 }, parts = {
   { name = "station_list", entry = layouts.node, length = function(at) return (at:bitfield(56, 8) * 8) end },
 } }
+layouts.olsr = { octets = 4, fields = {
+  { field = f.olsr_packet_length, offset = 0, width = 16 },
+  { field = f.olsr_packet_sequence, offset = 16, width = 16 },
+}, parts = {
+  { name = "messages", entry = nil, length = nil },
+} }
 layouts.unknown = { octets = 4, fields = {
   { field = f.unknown_label, offset = 0, width = 20 },
 }, parts = {
@@ -289,6 +299,7 @@ local types = {
   [7] = { layouts.path_end, "PATH TEAR" },
   [12] = { layouts.link_back, "LINK BACK" },
   [13] = { layouts.port_hello, "PORT HELLO" },
+  [14] = { layouts.olsr, "OLSR" },
   [8] = { layouts.unknown, "LABEL UNKNOWN" },
   [9] = { layouts.liveness, "LIVENESS" },
   [10] = { layouts.challenge, "CHALLENGE" },
@@ -363,6 +374,12 @@ function mesh.dissector(buffer, pinfo, root)
   end
   if layout == layouts.liveness then
     DissectorTable.get("udp.port"):get_dissector(3784):call(body, pinfo, root)
+  elseif layout == layouts.olsr then
+    -- It reads addresses of the family that the packet's source has.
+    local source = pinfo.src
+    pinfo.src = Address.ip("0.0.0.0")
+    DissectorTable.get("udp.port"):get_dissector(698):call(body, pinfo, root)
+    pinfo.src = source
   end
 end
 

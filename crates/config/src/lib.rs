@@ -58,9 +58,9 @@ pub use messages::{AttachMessages, MessageHandler, MessageMatch};
 pub use model::{
     Advertise, Attach, Config, Control, Cse, CseAlarms, CseTls, Delivery, Device, DeviceMap,
     DeviceView, Devices, DevicesTls, Handler, HomeAssistant, HostPart, Link, Listen, Located,
-    Match, Merge, Mesh, MeshProfile, MeshTunnel, Mode, PeerBounds, PlaneMode, Program, Registrar,
-    ReplayPace, Route, SegmentImpairment, Series, SilentAfter, StaticNeighbour, SystemIdField,
-    UDP_CLIENTS_MAX, UdpGateway, VirtualTag, WORKERS_MAX, Web, WebTls,
+    Match, Merge, Mesh, MeshProfile, MeshRouting, MeshTunnel, Mode, PeerBounds, PlaneMode, Program,
+    Registrar, ReplayPace, Route, SegmentImpairment, Series, SilentAfter, StaticNeighbour,
+    SystemIdField, UDP_CLIENTS_MAX, UdpGateway, VirtualTag, WORKERS_MAX, Web, WebTls,
 };
 pub use position::MessagePosition;
 pub use redact::{REMOVED, RedactedDescription, redacted, without_values};

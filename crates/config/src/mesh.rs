@@ -16,6 +16,8 @@ pub struct Mesh {
     pub tunnels: Vec<MeshTunnel>,
     /// The profile of the mesh.
     pub profile: MeshProfile,
+    /// How the nodes find routes.
+    pub routing: MeshRouting,
     /// File of the keys that authenticate the nodes, or of the node's own key; without one everybody
     /// may join.
     pub key_file: Option<String>,
@@ -32,6 +34,16 @@ pub struct MeshTunnel {
     pub local: Located<SocketAddr>,
     /// Those of the node at the other end.
     pub remote: Located<SocketAddr>,
+}
+
+/// How the nodes of a mesh find routes.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum MeshRouting {
+    /// When somebody sends.
+    #[default]
+    OnDemand,
+    /// By OLSR (RFC 3626).
+    Olsr,
 }
 
 /// The protocol profile of a mesh.

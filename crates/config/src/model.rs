@@ -10,7 +10,7 @@ pub use crate::home_assistant::HomeAssistant;
 pub use crate::listen::{Listen, Web, WebTls};
 pub use crate::located::Located;
 use crate::log::Log;
-pub use crate::mesh::{Mesh, MeshProfile, MeshTunnel};
+pub use crate::mesh::{Mesh, MeshProfile, MeshRouting, MeshTunnel};
 use crate::messages::AttachMessages;
 use gatewright_diagnostic::Span;
 pub use gatewright_stack::builtin::HostPart;

@@ -8,8 +8,8 @@ use crate::messages::{self, AttachMessages};
 use crate::model::{
     Advertise, Attach, Config, Control, Cse, CseAlarms, CseTls, Delivery, Device, DeviceMap,
     DeviceView, Devices, DevicesTls, Handler, HomeAssistant, Link, Listen, Located, Match, Merge,
-    Mesh, MeshProfile, MeshTunnel, Mode, PeerBounds, Place, PlaneMode, Program, Registrar,
-    ReplayPace, Route, SegmentImpairment, Series, Side, SilentAfter, StaticNeighbour,
+    Mesh, MeshProfile, MeshRouting, MeshTunnel, Mode, PeerBounds, Place, PlaneMode, Program,
+    Registrar, ReplayPace, Route, SegmentImpairment, Series, Side, SilentAfter, StaticNeighbour,
     SystemIdField, UdpGateway, VirtualTag, Web, WebTls,
 };
 use crate::values::{self, Prefix};
@@ -129,6 +129,10 @@ fn mesh(table: View<'_>) -> Mesh {
         profile: match profile {
             Some("classic") => MeshProfile::Classic,
             _ => MeshProfile::Default,
+        },
+        routing: match table.text("routing").map(|routing| routing.value) {
+            Some("olsr") => MeshRouting::Olsr,
+            _ => MeshRouting::OnDemand,
         },
         key_file: table.owned("key_file"),
         members_file: table.owned("members_file"),

@@ -202,6 +202,7 @@ const ROLES_MAX: usize = 64;
 /// Maximum number of links of a node of the mesh.
 const MESH_LINKS_MAX: usize = 16;
 const MESH_PROFILES: &[&str] = &["default", "classic"];
+const MESH_ROUTINGS: &[&str] = &["on-demand", "olsr"];
 const MESH_TRUSTS: &[&str] = &["open", "psk", "pki"];
 
 /// Maximum number of a program's parameters set in one way.
@@ -269,6 +270,12 @@ static MESH: Table = Table {
             "The protocol, the same for all nodes: default, or classic for the Lilith paper's.",
         )
         .or("default"),
+        key(
+            "routing",
+            Shape::Choice(MESH_ROUTINGS),
+            "How routes are found, before paths are made along them: on-demand when somebody sends, or by              olsr (RFC 3626), whose nodes tell each other of their links all the time.",
+        )
+        .or("on-demand"),
         key(
             "trust",
             Shape::Choice(MESH_TRUSTS),

@@ -12,7 +12,7 @@ mod flow;
 pub use flow::{EchoFlow, EchoedDatagram};
 
 use gatewright_lsr::{MeshPathState, MeshRouter, MeshSetup};
-use gatewright_mesh::{MeshTrust, Profile};
+use gatewright_mesh::{MeshRouting, MeshTrust, Profile};
 use gatewright_part::EventSink;
 use gatewright_testbed::{Namespace, TestInterface, TestbedError, Veth, wait_until};
 use gatewright_xdp::SilentInterface;
@@ -161,6 +161,7 @@ impl FailoverBed {
                 ports: Vec::new(),
                 tunnels: Vec::new(),
                 profile: Profile::Default,
+                routing: MeshRouting::OnDemand,
                 trust: MeshTrust::Open,
             };
             let seed = u64::try_from(number).unwrap_or(0) + 1;

@@ -2,7 +2,7 @@
 //! `mesh-label`: a node of the mesh in each host.
 
 use gatewright_lsr::{MeshRouter, MeshSetup};
-use gatewright_mesh::{MeshTrust, Profile};
+use gatewright_mesh::{MeshRouting, MeshTrust, Profile};
 use gatewright_olsr::{OlsrRouter, OlsrSetup};
 use gatewright_part::EventSink;
 use gatewright_testbed::{Namespace, TestbedError, wait_until};
@@ -104,6 +104,7 @@ impl LabelPaths {
                 ports: Vec::new(),
                 tunnels: Vec::new(),
                 profile: Profile::Default,
+                routing: MeshRouting::OnDemand,
                 trust: MeshTrust::Open,
             };
             let seed = u64::try_from(at).unwrap_or(0) + 1;

@@ -22,7 +22,7 @@ use gatewright_link::{
 use gatewright_mesh::message::{ETHER_TYPE, GROUP_ADDRESS};
 use gatewright_mesh::{
     BridgePort, EchoOutcome, EchoToken, LabelAction, LabelledHop, MeshEvent, MeshInput, MeshNode,
-    MeshOutput, MeshSettings, MeshTrust, NodeId, PathClass, Profile,
+    MeshOutput, MeshRouting, MeshSettings, MeshTrust, NodeId, PathClass, Profile,
 };
 use gatewright_packet::{LinkAddress, LinkIndex};
 use gatewright_part::{EventSink, LogLevel};
@@ -127,6 +127,7 @@ impl HostSockets {
 pub(crate) struct Driver {
     node: MeshNode,
     profile: Profile,
+    routing: MeshRouting,
     trust: &'static str,
     own: Mac,
     began: Instant,
@@ -170,6 +171,7 @@ impl Driver {
         let bridge = (0..).zip(&setup.ports);
         let mut this = Self {
             profile: settings.profile,
+            routing: settings.routing,
             trust: match settings.trust {
                 MeshTrust::Open => "open",
                 MeshTrust::Psk(_) => "psk",
@@ -681,6 +683,13 @@ impl Driver {
         }
     }
 
+    const fn routing(&self) -> &'static str {
+        match self.routing {
+            MeshRouting::OnDemand => "on-demand",
+            MeshRouting::Olsr => "olsr",
+        }
+    }
+
     fn summarise(&self) -> Summary {
         let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         let up = self.neighbours.values().filter(|(up, _)| *up).count();
@@ -692,6 +701,7 @@ impl Driver {
                 ("interface", self.pair.name().to_owned()),
                 ("node", state::mac_text(self.own)),
                 ("profile", self.profile().to_owned()),
+                ("routing", self.routing().to_owned()),
             ],
             gauges: vec![
                 ("links_up", number(links)),
@@ -745,6 +755,7 @@ impl Driver {
             interface: self.pair.name().to_owned(),
             taken_over: self.pair.is_taken_over(),
             profile: self.profile(),
+            routing: self.routing(),
             trust: self.trust,
             uptime_s: self.now().as_secs(),
             liveness_interval_us: micros(self.node.liveness_interval()),

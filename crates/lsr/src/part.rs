@@ -4,7 +4,7 @@ use crate::report::{self, PART};
 use crate::router::{MeshRouter, MeshSetup};
 use crate::tunnel::MeshTunnel;
 use crate::{MeshEcho, MeshError, MeshState};
-use gatewright_config::{Config, Mesh, MeshProfile};
+use gatewright_config::{Config, Mesh, MeshProfile, MeshRouting};
 use gatewright_mesh::{MeshKeys, MeshMembers, MeshNodeKey, MeshPublicKey, MeshTrust, Profile};
 use gatewright_part::{Change, EventSink, LogLevel, Part, PartStatus, Staged, Unable};
 use std::fs;
@@ -289,6 +289,10 @@ fn setup(mesh: &Mesh) -> Result<MeshSetup, MeshError> {
             MeshProfile::Classic => Profile::Classic,
             MeshProfile::Default => Profile::Default,
         },
+        routing: match mesh.routing {
+            MeshRouting::OnDemand => gatewright_mesh::MeshRouting::OnDemand,
+            MeshRouting::Olsr => gatewright_mesh::MeshRouting::Olsr,
+        },
         trust: trust(mesh)?,
     })
 }
@@ -351,6 +355,7 @@ mod tests {
             ports: Vec::new(),
             tunnels: Vec::new(),
             profile: MeshProfile::Default,
+            routing: MeshRouting::OnDemand,
             key_file: Some(file.to_string_lossy().into_owned()),
             members_file: None,
         };
@@ -381,6 +386,7 @@ mod tests {
             ports: Vec::new(),
             tunnels: Vec::new(),
             profile: MeshProfile::Default,
+            routing: MeshRouting::OnDemand,
             key_file: text(&key),
             members_file: text(&members),
         };

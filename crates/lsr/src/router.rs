@@ -6,7 +6,9 @@ use crate::frames::Mac;
 use crate::state::{MeshEcho, MeshState, mac_of_text, node_text};
 use crate::tunnel::{MeshTunnel, Tunnels};
 use gatewright_link::{InterfacePair, InterfaceProperties};
-use gatewright_mesh::{EchoOutcome, MeshSettings, MeshTrust, NodeId, PathClass, Profile};
+use gatewright_mesh::{
+    EchoOutcome, MeshRouting, MeshSettings, MeshTrust, NodeId, PathClass, Profile,
+};
 use gatewright_part::EventSink;
 use gatewright_sim::Random;
 use gatewright_xdp::LabelSwitching;
@@ -41,6 +43,8 @@ pub struct MeshSetup {
     pub tunnels: Vec<MeshTunnel>,
     /// The profile of the mesh.
     pub profile: Profile,
+    /// How routes are found.
+    pub routing: MeshRouting,
     /// Who may take part.
     pub trust: MeshTrust,
 }
@@ -175,6 +179,7 @@ impl MeshRouter {
         let epoch = u32::try_from(random.bits() >> 32).unwrap_or(0);
         let mut settings = MeshSettings::new(node_of(mac), epoch, setup.profile);
         settings.seed = random.bits();
+        settings.routing = setup.routing;
         settings.trust = setup.trust.clone();
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let wake = EventFd::from_value_and_flags(0, flags);

@@ -24,6 +24,8 @@ pub struct MeshState {
     pub taken_over: bool,
     /// The profile: `classic` or `default`.
     pub profile: &'static str,
+    /// How routes are found: `on-demand` or `olsr`.
+    pub routing: &'static str,
     /// Who may join: `open`, everybody on a link; `psk`, nodes with the mesh's key; `pki`,
     /// nodes whose own keys are admitted.
     pub trust: &'static str,
@@ -329,6 +331,9 @@ pub(crate) fn protocol_counters(of: &MeshCounters) -> Vec<(&'static str, u64)> {
         ("requests_relayed", of.requests_relayed),
         ("requests_repeated", of.requests_repeated),
         ("requests_limited", of.requests_limited),
+        ("requests_unrouted", of.requests_unrouted),
+        ("olsr_sent", of.olsr_sent),
+        ("olsr_ignored", of.olsr_ignored),
         ("searches", of.searches),
         ("unreachable", of.unreachable),
         ("paths_found", of.paths_found),

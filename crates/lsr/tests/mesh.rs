@@ -4,7 +4,7 @@
 mod nodes;
 
 use gatewright_lsr::{MeshRouter, MeshSetup};
-use gatewright_mesh::{MeshKeys, MeshMembers, MeshNodeKey, MeshTrust, Profile};
+use gatewright_mesh::{MeshKeys, MeshMembers, MeshNodeKey, MeshRouting, MeshTrust, Profile};
 use gatewright_part::EventSink;
 use gatewright_testbed::{Namespace, Needs, wait_until};
 use libtest_mimic::{Arguments, Failed};
@@ -24,6 +24,7 @@ fn main() -> ExitCode {
         trial("unicast_crosses_four_hops", unicast_crosses_four_hops),
         trial("broadcasts_and_groups_reach_all", broadcasts_and_groups_reach_all),
         trial("the_classic_profile_carries_packets", classic),
+        trial("routing_by_olsr_carries_packets", routing_by_olsr),
         trial("nothing_is_left_behind", nothing_is_left_behind),
         trial("a_deleted_interface_ends_the_node", a_deleted_interface),
         trial("an_authenticated_mesh_carries_packets", an_authenticated_mesh),
@@ -104,6 +105,20 @@ fn classic() -> Result<(), Failed> {
     Ok(())
 }
 
+/// Nodes that tell each other of their links.
+fn routing_by_olsr() -> Result<(), Failed> {
+    let mesh = Mesh::changed(4, &[(0, 1), (1, 2), (2, 3), (3, 0)], |_, setup| {
+        setup.routing = MeshRouting::Olsr;
+    })?;
+    assert!(mesh.ping(0, &["-c20"], "10.99.0.3")?);
+    assert!(mesh.ping(3, &["-c5"], "fd99::2")?);
+    let state = mesh.state(0)?;
+    assert_eq!(state.routing, "olsr");
+    let count = |name| state.counters.iter().find(|(of, _)| *of == name).map(|(_, count)| *count);
+    assert!(count("olsr_sent") > Some(0) && count("olsr_ignored") == Some(0), "{state:?}");
+    Ok(())
+}
+
 /// With a key as without one; a node without the key is no neighbour.
 fn an_authenticated_mesh() -> Result<(), Failed> {
     let trust = MeshTrust::Psk(MeshKeys::parse(&"5a".repeat(32))?);
@@ -121,6 +136,7 @@ fn an_authenticated_mesh() -> Result<(), Failed> {
         ports: Vec::new(),
         tunnels: Vec::new(),
         profile: Profile::Default,
+        routing: MeshRouting::OnDemand,
         trust: MeshTrust::Open,
     };
     let open = mesh.nodes[2].run(|| MeshRouter::start(&setup, 9, EventSink::default()))??;
@@ -169,6 +185,7 @@ fn a_mesh_of_members() -> Result<(), Failed> {
         ports: Vec::new(),
         tunnels: Vec::new(),
         profile: Profile::Default,
+        routing: MeshRouting::OnDemand,
         trust: trust(2, admitted(&[3])),
     };
     let next = mesh.nodes[1].run(|| MeshRouter::start(&setup, 9, EventSink::default()))??;
@@ -196,6 +213,7 @@ fn nothing_is_left_behind() -> Result<(), Failed> {
         ports: Vec::new(),
         tunnels: Vec::new(),
         profile: Profile::Default,
+        routing: MeshRouting::OnDemand,
         trust: MeshTrust::Open,
     };
     let before = mesh.nodes[0].ip(&["-br", "link"])?;
@@ -221,6 +239,7 @@ fn a_deleted_interface() -> Result<(), Failed> {
         ports: Vec::new(),
         tunnels: Vec::new(),
         profile: Profile::Default,
+        routing: MeshRouting::OnDemand,
         trust: MeshTrust::Open,
     };
     let again = mesh.nodes[0].run(|| MeshRouter::start(&setup, 9, EventSink::default()))??;
@@ -315,6 +334,7 @@ fn what_cannot_start() -> Result<(), Failed> {
             ports: Vec::new(),
             tunnels: Vec::new(),
             profile: Profile::Default,
+            routing: MeshRouting::OnDemand,
             trust: MeshTrust::Open,
         };
         let started = node.run(|| MeshRouter::start(&setup, 1, EventSink::default()))?;

@@ -5,7 +5,7 @@ mod nodes;
 
 use gatewright_link::{FrameSelection, FrameSocket, InterfaceProperties};
 use gatewright_lsr::{MeshPortState, MeshRouter, MeshSetup, MeshState};
-use gatewright_mesh::{MeshTrust, Profile};
+use gatewright_mesh::{MeshRouting, MeshTrust, Profile};
 use gatewright_part::EventSink;
 use gatewright_testbed::{Namespace, Needs, Veth, wait_until};
 use libtest_mimic::{Arguments, Failed};
@@ -104,6 +104,7 @@ impl Site {
             ports: ports.iter().map(|&port| port.to_owned()).collect(),
             tunnels: Vec::new(),
             profile: Profile::Default,
+            routing: MeshRouting::OnDemand,
             trust: MeshTrust::Open,
         };
         let seed = 1 + u64::try_from(node)?;

@@ -5,7 +5,7 @@ mod nodes;
 
 use gatewright_link::{FrameSelection, FrameSocket};
 use gatewright_lsr::{MeshRouter, MeshSetup, MeshTunnel};
-use gatewright_mesh::{MeshKeys, MeshTrust, Profile};
+use gatewright_mesh::{MeshKeys, MeshRouting, MeshTrust, Profile};
 use gatewright_part::EventSink;
 use gatewright_testbed::{Namespace, Needs, Veth, wait_until};
 use libtest_mimic::{Arguments, Failed};
@@ -90,6 +90,7 @@ impl Sites {
                 ports: Vec::new(),
                 tunnels: tunnel.into_iter().collect(),
                 profile: Profile::Default,
+                routing: MeshRouting::OnDemand,
                 trust: MeshTrust::Psk(MeshKeys::parse(&"5a".repeat(32))?),
             };
             let seed = u64::try_from(number)? + 1;
@@ -252,6 +253,7 @@ fn what_is_no_tunnel() -> Result<(), Failed> {
             ports: Vec::new(),
             tunnels: vec![MeshTunnel { interface: interface.into(), local, remote }],
             profile: Profile::Default,
+            routing: MeshRouting::OnDemand,
             trust: MeshTrust::Open,
         };
         let started = node.run(|| MeshRouter::start(&setup, 1, EventSink::default()))?;

@@ -4,6 +4,7 @@ use crate::bridge::BridgePort;
 use crate::identity::{NodeId, PathId, Reason};
 use crate::message::Profile;
 use crate::relay_delay::RelayDelay;
+use crate::routing::MeshRouting;
 use crate::trust::MeshTrust;
 use core::time::Duration;
 use gatewright_packet::{LinkAddress, LinkIndex};
@@ -50,6 +51,8 @@ pub struct MeshSettings {
     pub epoch: u32,
     /// The profile of the mesh.
     pub profile: Profile,
+    /// How routes are found.
+    pub routing: MeshRouting,
     /// Seed of labels, numbers and jitter.
     pub seed: u64,
     /// Interval of I'M ALIVE.
@@ -80,6 +83,7 @@ impl MeshSettings {
             id,
             epoch,
             profile,
+            routing: MeshRouting::OnDemand,
             seed: id.0 ^ (epoch as u64) << 32,
             // The paper's two: I'M ALIVE each 2 s, three missed.
             alive_interval: Duration::from_secs(2),
@@ -514,6 +518,12 @@ pub struct MeshCounters {
     pub requests_repeated: u64,
     /// ROUTE REQUESTs dropped: their origin sends too many.
     pub requests_limited: u64,
+    /// ROUTE REQUESTs that were dropped on their way along a route: it led no further.
+    pub requests_unrouted: u64,
+    /// Packets of OLSR sent.
+    pub olsr_sent: u64,
+    /// Packets of OLSR dropped: this node discovers routes on demand.
+    pub olsr_ignored: u64,
     /// Searches started.
     pub searches: u64,
     /// Destinations not found.

@@ -59,6 +59,11 @@ header! {
 }
 
 header! {
+    /// OLSR: the header of a packet (RFC 3626 §3.3).
+    OlsrHeader = page "../../docs/mesh-protocol.md", "OLSR"
+}
+
+header! {
     /// LABEL UNKNOWN.
     UnknownHeader = page "../../docs/mesh-protocol.md", "LABEL UNKNOWN"
 }

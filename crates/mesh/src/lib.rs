@@ -5,7 +5,8 @@
 //!   [`MeshNode::poll_output`] gives what is to be done, [`MeshNode::poll_timeout`] when to call again.
 //! - [`message`]: the messages, octets to values and back. Their layouts are generated from
 //!   `docs/mesh-protocol.md` ([`layout`]).
-//! - [`olsr`]: a second way to find routes, for IP alone (RFC 3626), with a router of its own.
+//! - [`MeshRouting`]: how routes are found, apart from the establishment of paths: on demand or by OLSR.
+//! - [`olsr`]: OLSR (RFC 3626), which finds routes for the mesh, and for IP alone in a router of its own.
 //! - [`simulate`]: any number of nodes in virtual time, with a data path that follows their labels.
 //!
 //! Nothing here reads a clock, opens a socket or draws randomness: they are arguments.
@@ -23,6 +24,7 @@ mod neighbour;
 mod node;
 pub mod olsr;
 mod relay_delay;
+mod routing;
 mod segment;
 pub mod simulate;
 mod trust;
@@ -36,6 +38,7 @@ pub use identity::{NodeId, PathId, Reason};
 pub use message::Profile;
 pub use node::{LINKS_MAX, MeshNode};
 pub use relay_delay::RelayDelay;
+pub use routing::{MeshRouting, olsr_address};
 pub use trust::{
     AUTHENTICATION_LEN, MESH_AUTHORITIES_MAX, MESH_KEY_LEN, MESH_KEYS_MAX, MESH_MEMBERS_MAX,
     MeshCertificate, MeshKeyError, MeshKeys, MeshMembers, MeshNodeKey, MeshPublicKey, MeshTrust,

@@ -8,8 +8,9 @@ use crate::layout::{
     BroadcastHeader, BroadcastHeaderFields, ChallengeHeader, ChallengeHeaderFields, CommonHeader,
     CommonHeaderFields, HopRecord, HopRecordFields, LabelRecord, LabelRecordFields, LinkBackHeader,
     LinkBackHeaderFields, LivenessHeader, LivenessHeaderFields, NodeRecord, NodeRecordFields,
-    PathEndHeader, PathEndHeaderFields, PortHelloHeader, PortHelloHeaderFields, ReplyHeader,
-    ReplyHeaderFields, RequestHeader, RequestHeaderFields, UnknownHeader, UnknownHeaderFields,
+    OlsrHeader, PathEndHeader, PathEndHeaderFields, PortHelloHeader, PortHelloHeaderFields,
+    ReplyHeader, ReplyHeaderFields, RequestHeader, RequestHeaderFields, UnknownHeader,
+    UnknownHeaderFields,
 };
 use crate::relay_delay::RelayDelay;
 use crate::trust::MessageRole;
@@ -155,6 +156,8 @@ pub struct RouteRequest {
     pub class: u8,
     /// Whether the search is one in the background.
     pub background: bool,
+    /// Whether it follows a route, and is not flooded.
+    pub routed: bool,
     /// Largest frame that the links so far carry, in octets; 0 if no link has a limit.
     pub frame_limit: u16,
     /// Paths that the origin wants.
@@ -280,6 +283,8 @@ pub enum Message<'p> {
     LinkBack(LinkBack),
     /// PORT HELLO.
     PortHello(PortHello<'p>),
+    /// OLSR: a packet (RFC 3626 §3.3).
+    Olsr(&'p [u8]),
     /// LABEL UNKNOWN.
     LabelUnknown(Label),
     /// LIVENESS.
@@ -313,6 +318,7 @@ const CHALLENGE: u8 = 10;
 const CHALLENGE_REPLY: u8 = 11;
 const LINK_BACK: u8 = 12;
 const PORT_HELLO: u8 = 13;
+const OLSR: u8 = 14;
 
 /// Nodes of a list of them.
 pub(crate) fn nodes(octets: &[u8]) -> impl Iterator<Item = NodeId> {
@@ -376,6 +382,7 @@ impl<'p> Message<'p> {
             PATH_ERROR | PATH_TEAR => path_end(kind, body)?,
             LINK_BACK => Self::LinkBack(link_back(body)?),
             PORT_HELLO => Self::PortHello(port_hello(body)?),
+            OLSR => Self::Olsr(olsr(body)?),
             LABEL_UNKNOWN => Self::LabelUnknown(UnknownHeader::split(body)?.0.label()),
             LIVENESS => Self::Liveness(liveness(body)?),
             CHALLENGE => Self::Challenge(ChallengeHeader::split(body)?.0.nonce()),
@@ -479,6 +486,10 @@ impl<'p> Message<'p> {
                 write_port_hello(hello, octets);
                 PORT_HELLO
             }
+            Self::Olsr(packet) => {
+                octets.extend(*packet);
+                OLSR
+            }
             &Self::LabelUnknown(label) => {
                 octets.extend(UnknownHeaderFields { label }.emit());
                 LABEL_UNKNOWN
@@ -570,6 +581,7 @@ fn request(body: &[u8]) -> Result<RouteRequest, MessageError> {
         target: head.target(),
         class: head.class(),
         background: head.background(),
+        routed: head.routed(),
         frame_limit: head.frame_limit(),
         paths: head.paths(),
         hops_left: head.hops_left(),
@@ -587,6 +599,7 @@ fn write_request(request: &RouteRequest, octets: &mut Vec<u8>) {
         request: request.request,
         frame_limit: request.frame_limit,
         background: request.background,
+        routed: request.routed,
         class: request.class,
         paths: request.paths,
         hops_left: request.hops_left,
@@ -732,6 +745,13 @@ fn write_port_hello(hello: &PortHello<'_>, octets: &mut Vec<u8>) {
 pub(crate) fn station_list(stations: &[NodeId]) -> Vec<u8> {
     let stations = stations.iter().take(STATIONS_LISTED_MAX);
     stations.flat_map(|&node| NodeRecordFields { node }.emit()).collect()
+}
+
+/// A packet fills its message; its messages are read by the machine of OLSR.
+fn olsr(body: &[u8]) -> Result<&[u8], MessageError> {
+    let (head, _) = OlsrHeader::split(body)?;
+    let is_whole = usize::from(head.packet_length()) == body.len();
+    if is_whole { Ok(body) } else { Err(MessageError::Malformed) }
 }
 
 /// RFC 5880 §6.8.6: the checks that need no session.

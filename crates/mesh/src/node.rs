@@ -23,6 +23,7 @@ use crate::identity::{NodeId, PathId, Reason};
 use crate::labels::{LabelDirection, Labels};
 use crate::message::{Message, MessageError, Profile, Sender};
 use crate::neighbour::{MeshLink, Neighbour, NeighbourAdmission, Neighbourhood};
+use crate::routing::{LinkNews, RouteFinding};
 use crate::segment::Segment;
 use crate::trust::{Authentication, MeshTrust};
 use broadcast::Broadcasts;
@@ -47,9 +48,10 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 const LABEL_REST: u32 = 9;
 
 /// A node of the mesh: the protocol without I/O.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct MeshNode {
     settings: MeshSettings,
+    routing: Box<dyn RouteFinding>,
     authentication: Option<Authentication>,
     /// What the origin of the message in process has said, with its signature.
     passing: Option<(Vec<u8>, Vec<u8>)>,
@@ -84,7 +86,9 @@ impl MeshNode {
             trust => Authentication::new(trust, random.bits()),
         };
         settings.id = authentication.as_ref().and_then(Authentication::node).unwrap_or(settings.id);
+        let routing = settings.routing.start(settings.id, || random.bits());
         Self {
+            routing,
             authentication,
             passing: None,
             random,
@@ -168,6 +172,7 @@ impl MeshNode {
             .chain(self.echoes.poll_timeout())
             .chain(self.recovery.poll_timeout())
             .chain(self.bridge.poll_timeout())
+            .chain(self.routing.poll_timeout())
             .chain(self.sweep_at)
             .min()
     }
@@ -206,6 +211,15 @@ impl MeshNode {
             MeshInput::TimerLateness { p999 } => self.adapt_liveness(now, p999),
             MeshInput::Traffic { destination, octets } => self.traffic(now, destination, octets),
         }
+        self.send_routing();
+    }
+
+    /// Sends what route finding says to neighbours.
+    fn send_routing(&mut self) {
+        while let Some((link, packet)) = self.routing.poll_output() {
+            self.counters.olsr_sent += 1;
+            self.send(link, None, &Message::Olsr(&packet));
+        }
     }
 
     fn tick(&mut self, now: Duration) {
@@ -217,6 +231,7 @@ impl MeshNode {
         self.tick_echoes(now);
         self.tick_recovery(now);
         self.tick_bridge(now);
+        self.routing.tick(now);
         if self.sweep_at.is_some_and(|at| at <= now) {
             self.sweep(now);
         }
@@ -232,10 +247,12 @@ impl MeshNode {
         let alive_at = now + jitter;
         let entry = MeshLink { properties, alive_at, full_lists: 2, since_list: 0 };
         self.near.links.insert(link, entry);
+        self.routing.learn(now, LinkNews::LinkUp(link));
     }
 
     fn link_down(&mut self, now: Duration, link: LinkIndex) {
         self.near.links.remove(&link);
+        self.routing.learn(now, LinkNews::LinkDown(link));
         let gone: Vec<Adjacency> =
             self.near.all.keys().filter(|at| at.link == link).copied().collect();
         for adjacency in gone {
@@ -289,12 +306,21 @@ impl MeshNode {
                 self.acknowledge(adjacency, sender.sequence, None);
                 self.link_back(now, adjacency, back);
             }
+            Message::Olsr(packet) => self.routing_packet(now, adjacency, packet),
             Message::LabelUnknown(label) => self.label_unknown(now, adjacency, label),
             Message::Liveness(packet) => self.liveness(now, adjacency, &packet),
             // They have done their work when they were authenticated.
             Message::Challenge(_) | Message::ChallengeReply(_) => {}
             // It is for a segment of stations: the other end has this link as a port.
             Message::PortHello(_) => self.counters.malformed += 1,
+        }
+    }
+
+    /// A packet of a neighbour's route finding; one of which liveness has not heard again is not used.
+    fn routing_packet(&mut self, now: Duration, from: Adjacency, packet: &[u8]) {
+        let is_up = self.near.all.get(&from).is_some_and(|neighbour| neighbour.up);
+        if is_up && !self.routing.receive(now, from, packet) {
+            self.counters.olsr_ignored += 1;
         }
     }
 
@@ -356,6 +382,7 @@ impl MeshNode {
         self.output(MeshOutput::Event(MeshEvent::NeighbourUp(adjacency)));
         self.list_changed();
         self.recovery.neighbour_up(now, adjacency);
+        self.routing.learn(now, LinkNews::NeighbourUp(adjacency));
     }
 
     /// The next two I'M ALIVE on each link bring the whole list.

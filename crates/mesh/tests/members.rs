@@ -251,6 +251,7 @@ fn request(target: NodeId, number: u32) -> RouteRequest {
         target,
         class: 2,
         background: false,
+        routed: false,
         frame_limit: 0,
         paths: 3,
         hops_left: 8,

@@ -201,6 +201,7 @@ fn a_strangers_flood_is_not_relayed() {
                 target: NodeId(78),
                 class: 2,
                 background: false,
+                routed: false,
                 frame_limit: 0,
                 paths: 3,
                 hops_left: 8,

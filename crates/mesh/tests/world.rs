@@ -8,8 +8,8 @@
 
 use gatewright_mesh::simulate::{LinkCut, MeshExperiment, MeshScenario, MeshShape, MeshWorld};
 use gatewright_mesh::{
-    EchoOutcome, EchoToken, MeshEvent, MeshKeys, MeshMembers, MeshNodeKey, MeshSettings, MeshTrust,
-    PathClass, Profile,
+    EchoOutcome, EchoToken, MeshEvent, MeshKeys, MeshMembers, MeshNodeKey, MeshRouting,
+    MeshSettings, MeshTrust, PathClass, Profile,
 };
 use gatewright_sim::{Chance, Random, Topology, distances, is_reachable_without};
 use std::collections::BTreeSet;
@@ -402,11 +402,17 @@ fn tables_are_empty_after_silence() {
     }
 }
 
-/// Every tenth mesh is authenticated by a key of all. Every fiftieth is one of members, whose
-/// signatures take seconds of a processor.
-fn hasty_by_trust(seed: u64) -> fn(&mut MeshSettings) {
+fn hasty_by_olsr(settings: &mut MeshSettings) {
+    hasty(settings);
+    settings.routing = MeshRouting::Olsr;
+}
+
+/// Every tenth mesh is authenticated by a key of all, and every tenth finds its routes by OLSR. Every
+/// fiftieth is one of members, whose signatures take seconds of a processor.
+fn hasty_by_seed(seed: u64) -> fn(&mut MeshSettings) {
     match seed % 50 {
         7 => hasty_with_own_keys,
+        number if number % 10 == 5 => hasty_by_olsr,
         number if number % 10 == 2 => hasty_with_a_key,
         _ => hasty,
     }
@@ -429,7 +435,7 @@ fn random_world(seed: u64) -> Result<(usize, usize), String> {
         direction.duplicate = Chance::per_million(10_000);
     });
     let profile = if random.below(4) == 0 { Profile::Classic } else { Profile::Default };
-    let mut world = MeshWorld::new(topology, profile, seed, hasty_by_trust(seed));
+    let mut world = MeshWorld::new(topology, profile, seed, hasty_by_seed(seed));
     let pick = |random: &mut Random, limit: usize| {
         usize::try_from(random.below(u64::try_from(limit).unwrap())).unwrap()
     };
@@ -593,6 +599,7 @@ fn a_grid_is_reached_within_two_seconds_from_cold() {
             nodes: 49,
             degree: 6,
             profile: Profile::Default,
+            routing: MeshRouting::OnDemand,
             seed,
         };
         let report = experiment.run();

@@ -136,13 +136,12 @@ impl OlsrRouter {
         let mut routes = RouteSocket::open().map_err(OlsrRouterError::Routes)?;
         let left_over = routes.remove_all().map_err(OlsrRouterError::Routes)?;
         let node = OlsrNode::new(OlsrSettings {
-            main_address: main,
             hello_interval: setup.hello_interval,
             topology_interval: setup.topology_interval,
             willingness: setup.willingness,
             hysteresis: setup.hysteresis,
             networks: setup.networks.clone(),
-            seed: setup.seed,
+            ..OlsrSettings::new(main, setup.seed)
         });
         let mut router = Self {
             node,

@@ -17,7 +17,7 @@ use std::fmt::Write;
 use std::{fs, net::IpAddr};
 
 /// The shape of its answer.
-pub const JSON: &str = "{node, interface, taken_over, profile, trust, uptime_s, liveness_interval_us, timer_lateness_us, links: [{link, state, mac, mtu, frames}], \
+pub const JSON: &str = "{node, interface, taken_over, profile, routing, trust, uptime_s, liveness_interval_us, timer_lateness_us, links: [{link, state, mac, mtu, frames}], \
      tunnels: [{link, local, remote, heard_s}], ports: [{port, state, mac, stations, frames}], neighbours: [{node, link, up, since_s}], destinations: [{node, paths: [{classes, role, carries, path, link, next, label, \
      relays, behind, frame_limit}]}], labels, counters}, frames and counters as pairs; nodes: {nodes: [{node, neighbour, hops, links}]}; \
      paths: {destinations}; path: {node, paths}; ping: {node, sent, answered, min_us, median_us, max_us, echoes: [{node, label, \
@@ -130,10 +130,12 @@ impl Mesh {
 /// The node in a few lines.
 // Writing to a string cannot fail.
 fn status(state: &Value) -> String {
-    let [node, interface, profile, trust] =
-        ["node", "interface", "profile", "trust"].map(|name| word(state, name));
+    let [node, interface, profile, routing, trust] =
+        ["node", "interface", "profile", "routing", "trust"].map(|name| word(state, name));
     let uptime = number(state, "uptime_s");
-    let mut out = format!("node {node} at {interface}: {profile}, {trust}, up {uptime} s\n");
+    let mut out = format!(
+        "node {node} at {interface}: {profile}, routing {routing}, {trust}, up {uptime} s\n"
+    );
     let [interval, late] =
         ["liveness_interval_us", "timer_lateness_us"].map(|name| echo::ms(number(state, name)));
     let _ = writeln!(

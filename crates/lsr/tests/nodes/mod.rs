@@ -7,7 +7,7 @@
 )]
 
 use gatewright_lsr::{MeshRouter, MeshSetup, MeshState};
-use gatewright_mesh::{MeshTrust, Profile};
+use gatewright_mesh::{MeshRouting, MeshTrust, Profile};
 use gatewright_part::EventSink;
 use gatewright_testbed::{Namespace, Needs, TestInterface, Veth, wait_until};
 use gatewright_xdp::LabelSwitching;
@@ -73,6 +73,17 @@ impl Mesh {
         profile: Profile,
         trust: impl Fn(usize) -> MeshTrust,
     ) -> Result<Self, Failed> {
+        Self::changed(count, cables, |number, setup| {
+            (setup.profile, setup.trust) = (profile, trust(number));
+        })
+    }
+
+    /// Nodes whose setups `change` adapts.
+    pub(crate) fn changed(
+        count: usize,
+        cables: &[(usize, usize)],
+        change: impl Fn(usize, &mut MeshSetup),
+    ) -> Result<Self, Failed> {
         let nodes = (0..count).map(|_| Namespace::new()).collect::<Result<Vec<_>, _>>()?;
         let mut made = Vec::new();
         for &(a, b) in cables {
@@ -87,14 +98,16 @@ impl Mesh {
         for (number, node) in nodes.iter().enumerate() {
             let ends = cables.iter().flat_map(|&(a, b)| [(a, b), (b, a)]);
             let links = ends.filter(|(own, _)| *own == number).map(|(_, other)| towards(other));
-            let setup = MeshSetup {
+            let mut setup = MeshSetup {
                 interface: "mesh0".into(),
                 links: links.collect(),
                 ports: Vec::new(),
                 tunnels: Vec::new(),
-                profile,
-                trust: trust(number),
+                profile: Profile::Default,
+                routing: MeshRouting::OnDemand,
+                trust: MeshTrust::Open,
             };
+            change(number, &mut setup);
             let seed = 1 + u64::try_from(number)?;
             let start = || MeshRouter::start(&setup, seed, EventSink::default());
             routers.push(node.run(start)??);

@@ -5,6 +5,7 @@ use crate::disjoint::{RecordedRoute, disjoint};
 use crate::edge::{Adjacency, PathClass};
 use crate::identity::NodeId;
 use crate::message::{HOPS_MAX, Message, RecordedHop, RouteRequest};
+use crate::routing::RequestWay;
 use core::time::Duration;
 use gatewright_packet::LinkIndex;
 use std::collections::{BTreeMap, VecDeque};
@@ -37,6 +38,24 @@ const ORIGIN_BURST: u32 = 20;
 
 /// Origins whose rates are remembered.
 const ORIGINS_MAX: usize = 1_024;
+
+/// Relays that a request along a route may pass: as many as a record has.
+const HOPS_LEFT_MAX: u8 = 32;
+
+/// What an origin asks for.
+#[derive(Clone, Debug)]
+pub(super) struct RouteQuery {
+    /// The node or station that is searched.
+    pub(super) target: NodeId,
+    /// Requests of the same search before this one.
+    pub(super) attempt: usize,
+    /// Relays that a flood may pass.
+    pub(super) hops_left: u8,
+    /// Whether the search is one in the background.
+    pub(super) background: bool,
+    /// Nodes that paths are to avoid.
+    pub(super) avoid: Vec<NodeId>,
+}
 
 /// A request by its origin, the origin's start, and its number.
 type RequestId = (NodeId, u32, u32);
@@ -177,8 +196,20 @@ impl MeshNode {
         request.hops_left -= 1;
         request.record.push(self.last_hop(from));
         request.frame_limit = self.limit(request.frame_limit, from.link);
+        let way = if request.routed {
+            self.routing.follow(now, &self.near, &request)
+        } else {
+            RequestWay::Flood
+        };
+        match way {
+            RequestWay::Flood => self.flood(&Message::Request(request), Some(from.link)),
+            RequestWay::Next(next) => self.send_to(next, &Message::Request(request)),
+            RequestWay::Nowhere => {
+                self.counters.requests_unrouted += 1;
+                return;
+            }
+        }
         self.counters.requests_relayed += 1;
-        self.flood(&Message::Request(request), Some(from.link));
     }
 
     /// The smaller of two frame limits, of which 0 is none.
@@ -286,29 +317,45 @@ impl MeshNode {
         Some((from, hops))
     }
 
-    /// Starts a flood for a destination.
-    pub(super) fn ask(
+    /// Asks for other paths to a destination that has one.
+    pub(super) fn ask_in_background(
         &mut self,
+        now: Duration,
         target: NodeId,
         hops_left: u8,
-        background: bool,
         avoid: Vec<NodeId>,
     ) {
+        self.ask(now, RouteQuery { target, attempt: 0, hops_left, background: true, avoid });
+    }
+
+    /// Asks for paths to a destination, by the way that route finding says.
+    pub(super) fn ask(&mut self, now: Duration, query: RouteQuery) {
+        let RouteQuery { target, attempt, hops_left, background, avoid } = query;
         self.counters.searches += 1;
-        let request = RouteRequest {
+        let mut request = RouteRequest {
             origin: self.settings.id,
             origin_epoch: self.settings.epoch,
             request: self.next_number(),
             target,
             class: PathClass::BULK.number(),
             background,
+            routed: false,
             frame_limit: 0,
             paths: PATHS_OFFERED,
             hops_left,
             avoid,
             record: Vec::new(),
         };
-        self.flood(&Message::Request(request), None);
+        match self.routing.begin(now, &self.near, &request, attempt) {
+            RequestWay::Flood => self.flood(&Message::Request(request), None),
+            RequestWay::Next(next) => {
+                request.routed = true;
+                // A route has its length, and no ring bounds it.
+                request.hops_left = HOPS_LEFT_MAX;
+                self.send_to(next, &Message::Request(request));
+            }
+            RequestWay::Nowhere => self.counters.requests_unrouted += 1,
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The ends of paths: destinations, the packets that wait for them, and which path carries what.
 
+use super::discovery::RouteQuery;
 use super::echo::CHANNEL_TTL;
 use super::{MeshNode, WaitingPacket};
 use crate::edge::{CLASSES, LabelledHop, MeshEvent, MeshOutput, PathClass, PathRole};
@@ -248,7 +249,9 @@ impl MeshNode {
             known.search = Some(Search { ring, retry_at: now + wait });
             known.expected_until = None;
         }
-        self.ask(destination, hops, false, Vec::new());
+        let (background, avoid) = (false, Vec::new());
+        let (target, attempt, hops_left) = (destination, ring, hops);
+        self.ask(now, RouteQuery { target, attempt, hops_left, background, avoid });
     }
 
     fn unreachable(&mut self, now: Duration, destination: NodeId) {
@@ -618,7 +621,7 @@ impl MeshNode {
         known.backoff = BACKOFF_MAX.min(known.backoff + 1);
         known.consideration =
             Some(Consideration { at: now + CONSIDER, background: true, avoided: false });
-        self.ask(destination, longest.saturating_add(3), true, Vec::new());
+        self.ask_in_background(now, destination, longest.saturating_add(3), Vec::new());
     }
 
     /// Relays of the longest path to a destination.
@@ -645,7 +648,7 @@ impl MeshNode {
             known.consideration =
                 Some(Consideration { at: now + CONSIDER, avoided: true, ..consideration });
         }
-        self.ask(destination, hops, true, relays);
+        self.ask_in_background(now, destination, hops, relays);
     }
 
     /// The relays of the primary, if no backup is disjoint from it.

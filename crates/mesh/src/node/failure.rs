@@ -4,6 +4,7 @@ use super::MeshNode;
 use crate::edge::{Adjacency, MeshEvent, MeshOutput};
 use crate::identity::{NodeId, PathId, Reason};
 use crate::message::Message;
+use crate::routing::LinkNews;
 use crate::segment::Segment;
 use core::time::Duration;
 use gatewright_packet::{LinkAddress, LinkIndex};
@@ -19,6 +20,7 @@ impl MeshNode {
             self.output(MeshOutput::Event(MeshEvent::NeighbourDown(adjacency, reason)));
             self.list_changed();
             self.link_lost(now, adjacency);
+            self.routing.learn(now, LinkNews::NeighbourDown(adjacency));
         }
         self.forget_messages(adjacency);
         let through: Vec<PathId> = (self.segments.iter())

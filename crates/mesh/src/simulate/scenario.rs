@@ -3,6 +3,7 @@
 use super::world::{LinkCut, MeshWorld};
 use crate::edge::{MeshSettings, PathClass};
 use crate::message::Profile;
+use crate::routing::MeshRouting;
 use gatewright_sim::{Random, Topology};
 use std::time::Duration;
 
@@ -60,6 +61,8 @@ pub struct MeshExperiment {
     pub degree: u32,
     /// Profile of the protocol.
     pub profile: Profile,
+    /// How routes are found.
+    pub routing: MeshRouting,
     /// Seed of everything random.
     pub seed: u64,
 }
@@ -114,8 +117,11 @@ impl MeshExperiment {
     }
 
     fn world(&self, topology: Topology, seed: u64) -> MeshWorld {
-        let same = |_: &mut MeshSettings| {};
-        let mut world = MeshWorld::new(topology, self.profile, seed, same);
+        let change: fn(&mut MeshSettings) = match self.routing {
+            MeshRouting::OnDemand => |_| {},
+            MeshRouting::Olsr => |settings| settings.routing = MeshRouting::Olsr,
+        };
+        let mut world = MeshWorld::new(topology, self.profile, seed, change);
         if world.nodes() > CHECKED_NODES_MAX {
             world.without_checks();
         }

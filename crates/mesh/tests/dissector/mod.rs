@@ -10,7 +10,7 @@ use gatewright_diagram::{
 use std::fmt::Write;
 
 /// The diagrams of the page: heading, short name, and the type of the message if it is one.
-const MESSAGES: [(&str, &str, &[u8]); 18] = [
+const MESSAGES: [(&str, &str, &[u8]); 19] = [
     ("Common header", "head", &[]),
     ("Neighbour", "node", &[]),
     ("Label", "label", &[]),
@@ -23,6 +23,7 @@ const MESSAGES: [(&str, &str, &[u8]); 18] = [
     ("PATH ERROR", "path_end", &[6, 7]),
     ("LINK BACK", "link_back", &[12]),
     ("PORT HELLO", "port_hello", &[13]),
+    ("OLSR", "olsr", &[14]),
     ("LABEL UNKNOWN", "unknown", &[8]),
     ("LIVENESS", "liveness", &[9]),
     ("CHALLENGE", "challenge", &[10, 11]),
@@ -130,7 +131,8 @@ fn expression(layout: &Layout, length: &Expression) -> String {
     }
 }
 
-/// What the generated tables are put into. A LIVENESS message is left to Wireshark's own dissector.
+/// What the generated tables are put into. LIVENESS and OLSR messages are left to Wireshark's own
+/// dissectors.
 const TEMPLATE: &str = r#"-- Dissector for the mesh protocol. Generated from docs/mesh-protocol.md by
 -- crates/mesh/tests/page.rs; changes are overwritten.
 local mesh = Proto("gwmesh", "Gatewright Mesh")
@@ -211,6 +213,12 @@ function mesh.dissector(buffer, pinfo, root)
   end
   if layout == layouts.liveness then
     DissectorTable.get("udp.port"):get_dissector(3784):call(body, pinfo, root)
+  elseif layout == layouts.olsr then
+    -- It reads addresses of the family that the packet's source has.
+    local source = pinfo.src
+    pinfo.src = Address.ip("0.0.0.0")
+    DissectorTable.get("udp.port"):get_dissector(698):call(body, pinfo, root)
+    pinfo.src = source
   end
 end
 

@@ -32,6 +32,7 @@ pub(crate) fn samples() -> Vec<Sample> {
         challenge(),
         challenge_reply(),
         port_hello(),
+        olsr(),
         link_back(),
     ];
     all.into()
@@ -90,6 +91,7 @@ fn request() -> Sample {
         target: PATH.target,
         class: 2,
         background: true,
+        routed: true,
         frame_limit: 1_500,
         paths: 3,
         hops_left: 8,
@@ -101,6 +103,7 @@ fn request() -> Sample {
         ("gwmesh.request.target", "0xffffffffffffffff"),
         ("gwmesh.request.request", "12"),
         ("gwmesh.request.frame_limit", "1500"),
+        ("gwmesh.request.routed", "1"),
         ("gwmesh.request.hops_left", "8"),
         ("gwmesh.node.node", "0x0000000000000009"),
         ("gwmesh.hop.relay", "0x000000000000000a"),
@@ -241,6 +244,26 @@ fn port_hello() -> Sample {
         ("gwmesh.node.node", "0x0000000000000001,0x0000000000000002"),
     ];
     sample("PORT HELLO", &message, fields)
+}
+
+/// RFC 3626 §3.3 and §6.1: a HELLO of 1.2.3.4, to which 5.6.7.8 is a symmetric neighbour.
+const OLSR: [u8; 28] = [
+    0, 28, 0, 9, // packet length and sequence
+    1, 0x86, 0, 24, 1, 2, 3, 4, 1, 0, 0, 7, // message: 6 s, one hop
+    0, 0, 0x05, 3, 6, 0, 0, 8, 5, 6, 7, 8, // every 2 s, default willingness
+];
+
+fn olsr() -> Sample {
+    // The fields of the messages are those of Wireshark's own dissector.
+    let fields = vec![
+        ("gwmesh.head.kind", "14"),
+        ("gwmesh.olsr.packet_length", "28"),
+        ("gwmesh.olsr.packet_sequence", "9"),
+        ("olsr.message_type", "1"),
+        ("olsr.origin_addr", "1.2.3.4"),
+        ("olsr.neighbor_addr", "5.6.7.8"),
+    ];
+    sample("OLSR", &Message::Olsr(&OLSR), fields)
 }
 
 fn link_back() -> Sample {

@@ -5,10 +5,10 @@ use gatewright_command::{
     exit::{Exit, Failure},
     face::Face,
 };
-use gatewright_mesh::Profile;
 use gatewright_mesh::simulate::{
     MeshExperiment, MeshReport, MeshScenario, MeshShape, SCENARIO_NODES_MAX,
 };
+use gatewright_mesh::{MeshRouting, Profile};
 use std::fmt::Write;
 use std::time::Instant;
 
@@ -35,6 +35,9 @@ pub(super) struct Mesh {
     /// Profile of the protocol: `classic` is the Lilith paper's.
     #[arg(long, value_enum, default_value_t)]
     profile: ProfileName,
+    /// How routes are found.
+    #[arg(long, value_enum, default_value_t)]
+    routing: RoutingName,
     /// Seed of places, labels, jitter and pings.
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     seed: u64,
@@ -79,6 +82,15 @@ enum ProfileName {
     Default,
 }
 
+#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
+enum RoutingName {
+    /// When somebody sends.
+    #[default]
+    OnDemand,
+    /// By OLSR (RFC 3626).
+    Olsr,
+}
+
 impl Mesh {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
         if !(2..=SCENARIO_NODES_MAX).contains(&self.nodes) {
@@ -113,6 +125,10 @@ impl Mesh {
             profile: match self.profile {
                 ProfileName::Classic => Profile::Classic,
                 ProfileName::Default => Profile::Default,
+            },
+            routing: match self.routing {
+                RoutingName::OnDemand => MeshRouting::OnDemand,
+                RoutingName::Olsr => MeshRouting::Olsr,
             },
             nodes: self.nodes,
             degree: self.degree,

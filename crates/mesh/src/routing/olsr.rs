@@ -1,0 +1,136 @@
+//! OLSR among the nodes of a mesh: a ROUTE REQUEST follows the shortest route that is known.
+//!
+//! What OLSR calls an interface address is the node's main address on each of its links. The mesh's
+//! own liveness is the link-layer notification of RFC 3626 §13.
+
+use super::{LinkNews, RequestWay, RouteFinding};
+use crate::edge::Adjacency;
+use crate::identity::NodeId;
+use crate::message::RouteRequest;
+use crate::neighbour::Neighbourhood;
+use crate::olsr::message::OlsrNetwork;
+use crate::olsr::{OlsrInput, OlsrNode, OlsrOutput, OlsrSettings};
+use core::time::Duration;
+use gatewright_packet::LinkIndex;
+use sha2::{Digest, Sha256};
+use std::net::Ipv4Addr;
+
+/// Requests of a search that follow routes; the next one is flooded. Nodes that do not have the
+/// same topology yet may send a request where it does not arrive.
+const FOLLOWING: usize = 2;
+
+/// Octets of OLSR's messages in one message of the mesh: with a signature it fits into 1,500.
+const PACKET_OCTETS_MAX: usize = 1_200;
+
+/// The main address of a node: a hash of its identity, as OLSR is for IPv4. It is that of a host:
+/// the first octet is 1 to 126.
+pub fn olsr_address(node: NodeId) -> Ipv4Addr {
+    let digest = Sha256::digest(node.0.to_be_bytes());
+    let [first, second, third, fourth] = digest.first_chunk().copied().unwrap_or_default();
+    [1 + first % 126, second, third, fourth].into()
+}
+
+/// Route finding by OLSR.
+#[derive(Debug)]
+pub(super) struct OlsrRouting {
+    olsr: OlsrNode,
+}
+
+impl OlsrRouting {
+    /// The OLSR router of a node.
+    pub(super) fn new(own: NodeId, seed: u64) -> Self {
+        let olsr = OlsrNode::new(OlsrSettings {
+            packet_octets_max: PACKET_OCTETS_MAX,
+            ..OlsrSettings::new(olsr_address(own), seed)
+        });
+        Self { olsr }
+    }
+}
+
+impl RouteFinding for OlsrRouting {
+    fn begin(
+        &self,
+        now: Duration,
+        near: &Neighbourhood,
+        request: &RouteRequest,
+        attempt: usize,
+    ) -> RequestWay {
+        // A station has no address, and a node that has just come is not known everywhere.
+        let target = OlsrNetwork::host(olsr_address(request.target));
+        if attempt >= FOLLOWING || !self.olsr.routes().contains_key(&target) {
+            return RequestWay::Flood;
+        }
+        self.follow(now, near, request)
+    }
+
+    fn follow(&self, now: Duration, near: &Neighbourhood, request: &RouteRequest) -> RequestWay {
+        // No node twice, so a request goes around no loop that two topologies make.
+        let passed = request.record.iter().map(|hop| hop.node).chain([request.origin]);
+        let avoided = passed.chain(request.avoid.iter().copied());
+        let avoided = avoided.filter(|&node| node != request.target);
+        let avoided: Vec<Ipv4Addr> = avoided.map(olsr_address).collect();
+        let target = olsr_address(request.target);
+        let Some(route) = self.olsr.route_avoiding(now, target, &avoided) else {
+            return RequestWay::Nowhere;
+        };
+        let mut on_link = near.all.keys().filter(|at| at.link == route.link);
+        let next = on_link.find(|at| olsr_address(at.node) == route.next_hop);
+        // Another link to the same neighbour may be cheaper.
+        next.and_then(|at| near.best(at.node)).map_or(RequestWay::Nowhere, RequestWay::Next)
+    }
+
+    fn learn(&mut self, now: Duration, news: LinkNews) {
+        let own = self.olsr.main_address();
+        self.olsr.handle(
+            now,
+            match news {
+                LinkNews::LinkUp(link) => OlsrInput::InterfaceUp { link, address: own },
+                LinkNews::LinkDown(link) => OlsrInput::InterfaceDown { link },
+                LinkNews::NeighbourUp(Adjacency { link, node }) => {
+                    OlsrInput::LinkFound { link, address: olsr_address(node) }
+                }
+                LinkNews::NeighbourDown(Adjacency { link, node }) => {
+                    OlsrInput::LinkLost { link, address: olsr_address(node) }
+                }
+            },
+        );
+    }
+
+    fn receive(&mut self, now: Duration, from: Adjacency, packet: &[u8]) -> bool {
+        let Adjacency { link, node } = from;
+        let input = OlsrInput::Received { link, from: olsr_address(node), octets: packet };
+        self.olsr.handle(now, input);
+        true
+    }
+
+    fn poll_output(&mut self) -> Option<(LinkIndex, Vec<u8>)> {
+        loop {
+            if let OlsrOutput::Send { link, octets } = self.olsr.poll_output()? {
+                return Some((link, octets));
+            }
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Duration> {
+        self.olsr.poll_timeout()
+    }
+
+    fn tick(&mut self, now: Duration) {
+        self.olsr.handle(now, OlsrInput::Tick);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SHA-256 of eight octets by `printf '\0\0\0\0\0\0\0\1' | sha256sum`: cd 26 62 15 …
+    #[test]
+    fn a_main_address_is_a_hosts() {
+        assert_eq!(olsr_address(NodeId(1)), Ipv4Addr::new(1 + 0xcd % 126, 0x26, 0x62, 0x15));
+        for node in 0..2_000 {
+            let [first, ..] = olsr_address(NodeId(node)).octets();
+            assert!((1..=126).contains(&first));
+        }
+    }
+}

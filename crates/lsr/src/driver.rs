@@ -482,7 +482,7 @@ impl Driver {
             }
             MeshOutput::Echoed { token, outcome } => self.echoed(token, outcome),
             MeshOutput::Deliver { packet, .. } => self.deliver(&packet),
-            MeshOutput::SendHello { port, octets } => self.send_hello(port, &octets),
+            MeshOutput::SendHello { port, to, octets } => self.send_hello(port, to, &octets),
             MeshOutput::Teach { port, addresses } => self.teach(port, &addresses),
             MeshOutput::SendPort { port, packet } => {
                 let sent = self.station_port(port).map(|port| port.send_whole(&packet));

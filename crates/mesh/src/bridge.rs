@@ -266,6 +266,11 @@ impl Bridge {
         self.ports.get(&port).is_some_and(|state| state.forwards)
     }
 
+    /// Link-layer address of a port, if it is there.
+    pub(crate) fn address(&self, port: BridgePort) -> Option<LinkAddress> {
+        self.ports.get(&port).map(|state| state.address)
+    }
+
     /// The ports that forward.
     pub(crate) fn forwarding(&self) -> Vec<BridgePort> {
         let all = self.ports.iter().filter(|(_, state)| state.forwards);
@@ -467,11 +472,6 @@ impl Bridge {
         hello: &HeardHello,
     ) -> bool {
         let Some(state) = self.ports.get_mut(&port) else { return false };
-        // Its own hello has come back.
-        if hello.key == (own, port) {
-            self.counters.looped += 1;
-            return false;
-        }
         // One that comes back is new.
         state.rivals.retain(|_, rival| rival.deadline > now);
         if state.rivals.len() >= RIVALS_MAX && !state.rivals.contains_key(&hello.key) {

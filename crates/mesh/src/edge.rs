@@ -265,7 +265,7 @@ pub enum MeshInput<'a> {
         /// The port.
         port: BridgePort,
     },
-    /// A control message has arrived at a bridge port.
+    /// A control message has arrived at a bridge port, to its address or to the group.
     PortHello {
         /// The port.
         port: BridgePort,
@@ -414,6 +414,8 @@ pub enum MeshOutput {
     SendHello {
         /// The port.
         port: BridgePort,
+        /// The other port's address; all without one.
+        to: Option<LinkAddress>,
         /// The message.
         octets: Vec<u8>,
     },

@@ -284,7 +284,7 @@ impl MeshNode {
             return;
         }
         let adjacency = Adjacency { link, node: sender.node };
-        if !self.is_authentic(now, (adjacency, from), octets, &message) {
+        if !self.is_authentic(now, (adjacency.into(), from), octets, &message) {
             return;
         }
         if !self.hear(now, adjacency, from, sender) {

@@ -15,12 +15,13 @@ mod hmac;
 mod member;
 mod membership;
 
+use crate::bridge::BridgePort;
 use crate::edge::Adjacency;
 use crate::identity::NodeId;
 use crate::layout::{AuthenticationHeader, AuthenticationHeaderFields};
 use core::fmt;
 use core::time::Duration;
-use gatewright_packet::LinkAddress;
+use gatewright_packet::{LinkAddress, LinkIndex};
 use hex::octets_of;
 use hmac::Hmac;
 pub use member::{
@@ -136,6 +137,28 @@ impl MeshKeys {
     }
 }
 
+/// Where a message arrives.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) enum Medium {
+    /// At a link.
+    Link(LinkIndex),
+    /// At a bridge port.
+    Port(BridgePort),
+}
+
+/// The sender of messages that arrive at one medium.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) struct Peer {
+    pub(crate) medium: Medium,
+    pub(crate) node: NodeId,
+}
+
+impl From<Adjacency> for Peer {
+    fn from(Adjacency { link, node }: Adjacency) -> Self {
+        Self { medium: Medium::Link(link), node }
+    }
+}
+
 /// What is authenticated beside a message: who sends it, and to whom.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MessageEnds {
@@ -225,7 +248,7 @@ pub(crate) struct Authentication {
     drawn: u64,
     index: u64,
     counter: u32,
-    peers: BTreeMap<Adjacency, PeerCounters>,
+    peers: BTreeMap<Peer, PeerCounters>,
     second: Duration,
     challenges: u32,
 }
@@ -331,7 +354,7 @@ impl Authentication {
     pub(crate) fn judge(
         &mut self,
         now: Duration,
-        at: Adjacency,
+        at: Peer,
         (from, own): (LinkAddress, NodeId),
         (message, trailer): (&[u8], &[u8]),
         role: MessageRole,
@@ -366,7 +389,7 @@ impl Authentication {
     /// The trailer of a message whose MAC or signature is right.
     fn verified(
         &mut self,
-        (now, at): (Duration, Adjacency),
+        (now, at): (Duration, Peer),
         from: LinkAddress,
         own: NodeId,
         (message, trailer): (&[u8], &[u8]),
@@ -413,7 +436,7 @@ impl Authentication {
     }
 
     /// The nonce of a challenge to a neighbour, unless one was sent just now.
-    fn challenge(&mut self, now: Duration, at: Adjacency) -> Option<u64> {
+    fn challenge(&mut self, now: Duration, at: Peer) -> Option<u64> {
         if !self.peers.contains_key(&at) {
             self.make_room();
             let unknown = PeerCounters {
@@ -493,7 +516,6 @@ fn is_same(a: &[u8; MAC_LEN], b: &[u8; MAC_LEN]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gatewright_packet::LinkIndex;
 
     const A: NodeId = NodeId(1);
     const B: NodeId = NodeId(2);
@@ -512,7 +534,7 @@ mod tests {
     }
 
     fn judge(b: &mut Authentication, octets: &[u8], len: usize, role: MessageRole) -> Verdict {
-        let at = Adjacency { link: LinkIndex(0), node: A };
+        let at = Peer { medium: Medium::Link(LinkIndex(0)), node: A };
         b.judge(Duration::from_secs(1), at, (address(1), B), octets.split_at(len), role)
     }
 
@@ -579,7 +601,7 @@ mod tests {
             let verdict = judge(&mut b, &octets[..len], 7.min(len), MessageRole::Ordinary);
             assert_eq!(verdict, Verdict::Forged, "{len} octets");
         }
-        let at = Adjacency { link: LinkIndex(0), node: A };
+        let at = Peer { medium: Medium::Link(LinkIndex(0)), node: A };
         let whole = octets.split_at(7);
         for (from, to) in [(address(2), B), (address(1), A), (LinkAddress::NONE, B)] {
             let verdict = b.judge(Duration::ZERO, at, (from, to), whole, MessageRole::Ordinary);

@@ -45,7 +45,10 @@ impl Driver {
         };
         if kind == ETHER_TYPE {
             let octets = frame.get(HEADER_LEN..).unwrap_or_default();
-            if octets.starts_with(&LESSON) {
+            let own = self.station_port(port).and_then(|known| known.properties);
+            // A port takes what is for others, too.
+            let is_here = to == GROUP_ADDRESS || own.is_some_and(|own| own.mac == to);
+            if octets.starts_with(&LESSON) || !is_here {
                 return;
             }
             let from = LinkAddress::ethernet(from);
@@ -130,10 +133,11 @@ impl Driver {
         self.counters.send_refused += u64::from(!matches!(sent, Some(Ok(()))));
     }
 
-    pub(super) fn send_hello(&mut self, port: BridgePort, octets: &[u8]) {
+    pub(super) fn send_hello(&mut self, port: BridgePort, to: Option<LinkAddress>, octets: &[u8]) {
         let Some(known) = self.station_port(port) else { return };
         let Some(properties) = known.properties else { return };
-        let mut frame = frames::header(GROUP_ADDRESS, properties.mac, ETHER_TYPE);
+        let to = to.and_then(LinkAddress::to_ethernet).unwrap_or(GROUP_ADDRESS);
+        let mut frame = frames::header(to, properties.mac, ETHER_TYPE);
         frame.extend(octets);
         let sent = known.send_whole(&frame);
         self.counters.send_refused += u64::from(sent.is_err());

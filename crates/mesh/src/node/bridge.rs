@@ -5,6 +5,7 @@ use crate::bridge::{Bridge, BridgePort, HeardHello, Learnt, PortVerdict};
 use crate::edge::MeshOutput;
 use crate::identity::{NodeId, PathId, Reason};
 use crate::message::{Message, PortHello, STATIONS_LISTED_MAX, nodes, station_list};
+use crate::trust::{Medium, Peer};
 use core::time::Duration;
 use gatewright_packet::LinkAddress;
 
@@ -150,7 +151,23 @@ impl MeshNode {
             self.counters.malformed += 1;
             return;
         };
-        // Messages of links: the other end has this port as a link.
+        let said_at = match &message {
+            Message::PortHello(hello) => Some(BridgePort(hello.port)),
+            Message::Challenge(_) | Message::ChallengeReply(_) => None,
+            // Messages of links: the other end has this port as a link.
+            _ => return,
+        };
+        if sender.node == self.settings.id && said_at == Some(port) {
+            // Its own hello has come back.
+            self.bridge.counters.looped += 1;
+            return;
+        }
+        let at = Peer { medium: Medium::Port(port), node: sender.node };
+        let is_here = self.bridge.address(port).is_some();
+        if !is_here || !self.is_authentic(now, (at, from), octets, &message) {
+            return;
+        }
+        // The others have done their work when they were authenticated.
         let Message::PortHello(hello) = message else { return };
         let heard = HeardHello {
             key: (sender.node, BridgePort(hello.port)),
@@ -204,8 +221,7 @@ impl MeshNode {
                 ready,
                 stations: &station_list(&stations),
             });
-            let (_, octets) = self.encode(&hello);
-            self.output(MeshOutput::SendHello { port, octets });
+            self.send_on_port(port, None, &hello);
         }
         let stations = self.bridge.announcement(now, STATIONS_LISTED_MAX);
         if !stations.is_empty() {

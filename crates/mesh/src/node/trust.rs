@@ -2,12 +2,14 @@
 
 use super::MeshNode;
 use super::broadcast::PARTS_MAX;
-use crate::edge::{Adjacency, MeshOutput};
+use crate::bridge::BridgePort;
+use crate::edge::MeshOutput;
 use crate::identity::NodeId;
 use crate::layout::CommonHeader;
 use crate::message::Message;
 use crate::trust::{
-    Authentication, MessageEnds, MessageRole, SIGNATURE_BLOCK_LEN, SignatureScope, Verdict,
+    Authentication, Medium, MessageEnds, MessageRole, Peer, SIGNATURE_BLOCK_LEN, SignatureScope,
+    Verdict,
 };
 use core::time::Duration;
 use gatewright_packet::{LinkAddress, LinkIndex};
@@ -56,7 +58,7 @@ impl MeshNode {
     pub(super) fn is_authentic(
         &mut self,
         now: Duration,
-        (at, from): (Adjacency, LinkAddress),
+        (at, from): (Peer, LinkAddress),
         octets: &[u8],
         message: &Message<'_>,
     ) -> bool {
@@ -79,7 +81,7 @@ impl MeshNode {
             && is_fresh
             && authentication.may_challenge(now)
         {
-            self.send(at.link, Some((from, at.node)), &Message::ChallengeReply(nonce));
+            self.send_back(at, from, &Message::ChallengeReply(nonce));
         }
         match verdict {
             Verdict::Accepted => {
@@ -93,11 +95,37 @@ impl MeshNode {
                 self.counters.unknown_index += 1;
                 if let Some(nonce) = nonce {
                     self.counters.challenges += 1;
-                    self.send(at.link, Some((from, at.node)), &Message::Challenge(nonce));
+                    self.send_back(at, from, &Message::Challenge(nonce));
                 }
             }
         }
         false
+    }
+
+    /// Sends a message to the sender of another one, where that has arrived.
+    fn send_back(&mut self, at: Peer, from: LinkAddress, message: &Message<'_>) {
+        let to = Some((from, at.node));
+        match at.medium {
+            Medium::Link(link) => self.send(link, to, message),
+            Medium::Port(port) => self.send_on_port(port, to, message),
+        }
+    }
+
+    /// Sends a message on the segment of a bridge port, to one port there or to all.
+    pub(super) fn send_on_port(
+        &mut self,
+        port: BridgePort,
+        to: Option<(LinkAddress, NodeId)>,
+        message: &Message<'_>,
+    ) {
+        let Some(from) = self.bridge.address(port) else { return };
+        let (_, mut octets) = self.encode(message);
+        if let Some(authentication) = &mut self.authentication {
+            let ends = MessageEnds { from, to: to.map(|(_, node)| node) };
+            authentication.seal(ends, crate::message::role(&octets), &mut octets);
+        }
+        let to = to.map(|(address, _)| address);
+        self.output(MeshOutput::SendHello { port, to, octets });
     }
 
     /// Whether an origin has said what a neighbour passes on; then its signature is passed on, too.

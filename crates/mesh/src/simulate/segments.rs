@@ -27,6 +27,15 @@ pub(super) enum SegmentSender {
     Station(usize),
 }
 
+/// A frame on a segment.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum FrameKind {
+    /// One of a station, or for one.
+    Ether,
+    /// A message of a port to another one, or to all.
+    Message(Option<LinkAddress>),
+}
+
 /// A ping between stations, and when its answer arrived.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct StationPing {
@@ -194,20 +203,20 @@ impl MeshWorld {
     fn station_sends(&mut self, station: usize, destination: u64, payload: &[u8]) {
         let Some(known) = self.segments.stations.get(station) else { return };
         let (segment, octets) = (known.segment, frame(destination, known.id, payload));
-        self.put(segment, SegmentSender::Station(station), false, octets.into());
+        self.put(segment, SegmentSender::Station(station), FrameKind::Ether, octets.into());
     }
 
     /// Puts a frame of a node on the segment of its port.
     pub(super) fn put_on_port(
         &mut self,
         (node, port): (usize, BridgePort),
-        is_hello: bool,
+        kind: FrameKind,
         octets: Rc<[u8]>,
     ) {
         let mut all = self.segments.all.iter();
         let on = all.position(|segment| segment.members.contains(&(node, port)));
         if let Some(segment) = on {
-            self.put(segment, SegmentSender::Port(node, port), is_hello, octets);
+            self.put(segment, SegmentSender::Port(node, port), kind, octets);
         }
     }
 
@@ -221,12 +230,12 @@ impl MeshWorld {
         }
     }
 
-    fn put(&mut self, segment: usize, from: SegmentSender, is_hello: bool, octets: Rc<[u8]>) {
+    fn put(&mut self, segment: usize, from: SegmentSender, kind: FrameKind, octets: Rc<[u8]>) {
         if let Some(known) = self.segments.all.get_mut(segment) {
-            known.frames += u64::from(!is_hello);
+            known.frames += u64::from(kind == FrameKind::Ether);
         }
         let at = self.now() + SEGMENT_TIME;
-        self.schedule(at, Event::Frame { segment, from, is_hello, octets });
+        self.schedule(at, Event::Frame { segment, from, kind, octets });
     }
 
     /// A frame arrives where the switch knows its destination, or at all others of the segment.
@@ -234,12 +243,12 @@ impl MeshWorld {
         &mut self,
         segment: usize,
         from: SegmentSender,
-        is_hello: bool,
+        kind: FrameKind,
         octets: &[u8],
     ) {
         let Some(known) = self.segments.all.get_mut(segment) else { return };
         let mut to = None;
-        if !is_hello {
+        if kind == FrameKind::Ether {
             known.learnt.insert(word(octets, 1), from);
             to = known.learnt.get(&word(octets, 0)).copied();
         }
@@ -249,16 +258,18 @@ impl MeshWorld {
             if !is_for(SegmentSender::Port(node, port)) || !self.is_alive(node) {
                 continue;
             }
-            match from {
-                SegmentSender::Port(node_from, port_from) if is_hello => {
+            match (kind, from) {
+                (FrameKind::Message(to), SegmentSender::Port(node_from, port_from)) => {
                     let from = port_address(node_from, port_from);
-                    self.give(node, MeshInput::PortHello { port, from, octets });
+                    if to.is_none_or(|to| to == port_address(node, port)) {
+                        self.give(node, MeshInput::PortHello { port, from, octets });
+                    }
                 }
                 _ => self.frame_at_port(node, port, octets),
             }
         }
         for station in 0..self.segments.stations.len() {
-            if !is_hello && is_for(SegmentSender::Station(station)) {
+            if kind == FrameKind::Ether && is_for(SegmentSender::Station(station)) {
                 self.frame_at_station(station, segment, octets);
             }
         }
@@ -271,7 +282,9 @@ impl MeshWorld {
         let verdict = host.node.port_frame(now, port, (source, destination), octets);
         self.settle(node);
         match (verdict, destination) {
-            (PortVerdict::Port(port), _) => self.put_on_port((node, port), false, octets.into()),
+            (PortVerdict::Port(port), _) => {
+                self.put_on_port((node, port), FrameKind::Ether, octets.into());
+            }
             (PortVerdict::Mesh, Some(to)) => self.emit_to(node, to, PathClass::BULK, octets),
             (PortVerdict::All, _) => {
                 self.give(node, MeshInput::Broadcast { from: Some(port), packet: octets });
@@ -298,7 +311,7 @@ impl MeshWorld {
         for (place, octet) in octets.iter_mut().skip(WORD).zip(source.0.to_be_bytes()) {
             *place = octet;
         }
-        self.put_on_port((node, port), false, octets.into());
+        self.put_on_port((node, port), FrameKind::Ether, octets.into());
     }
 
     fn frame_at_station(&mut self, station: usize, segment: usize, octets: &[u8]) {

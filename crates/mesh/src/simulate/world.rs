@@ -1,7 +1,7 @@
 //! The world: an event queue between the machines.
 
 use super::datapath::{DataPath, SlowRelay};
-use super::segments::{SegmentSender, Segments};
+use super::segments::{FrameKind, SegmentSender, Segments};
 use crate::edge::{
     EchoOutcome, EchoToken, LabelAction, LabelledHop, LinkProperties, MeshCounters, MeshEvent,
     MeshInput, MeshOutput, MeshSettings, PathClass,
@@ -87,7 +87,7 @@ pub(super) enum Event {
     Packet { to: usize, port: usize, labelled: Labelled },
     Tick { node: usize },
     Report { node: usize },
-    Frame { segment: usize, from: SegmentSender, is_hello: bool, octets: Rc<[u8]> },
+    Frame { segment: usize, from: SegmentSender, kind: FrameKind, octets: Rc<[u8]> },
 }
 
 /// A labelled packet on a link.
@@ -574,8 +574,8 @@ impl MeshWorld {
                 }
             }
             Event::Report { node } => self.report(node),
-            Event::Frame { segment, from, is_hello, octets } => {
-                self.frame_on(segment, from, is_hello, &octets);
+            Event::Frame { segment, from, kind, octets } => {
+                self.frame_on(segment, from, kind, &octets);
             }
         }
     }
@@ -724,12 +724,12 @@ impl MeshWorld {
             }
             MeshOutput::Echoed { token, outcome } => self.echoes.push((token, outcome)),
             MeshOutput::Deliver { .. } => self.figures.delivered += 1,
-            MeshOutput::SendHello { port, octets } => {
-                self.put_on_port((index, port), true, octets.into());
+            MeshOutput::SendHello { port, to, octets } => {
+                self.put_on_port((index, port), FrameKind::Message(to), octets.into());
             }
             MeshOutput::Teach { port, addresses } => self.teach((index, port), &addresses),
             MeshOutput::SendPort { port, packet } => {
-                self.put_on_port((index, port), false, packet.into());
+                self.put_on_port((index, port), FrameKind::Ether, packet.into());
             }
             MeshOutput::Event(event) if self.log.len() < LOG_MAX => {
                 self.log.push((self.now, index, event));

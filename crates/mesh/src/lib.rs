@@ -27,6 +27,7 @@ mod relay_delay;
 mod routing;
 mod segment;
 pub mod simulate;
+mod timed;
 mod trust;
 
 pub use bridge::{BRIDGE_PORTS_MAX, BridgeCounters, BridgePort, PortVerdict};

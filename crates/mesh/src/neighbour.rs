@@ -4,6 +4,7 @@ use crate::edge::{Adjacency, LinkProperties};
 use crate::identity::NodeId;
 use crate::liveness::{LivenessSession, SessionState};
 use crate::relay_delay::RelayDelay;
+use crate::timed::Timed;
 use core::time::Duration;
 use gatewright_packet::{LinkAddress, LinkIndex};
 use std::collections::BTreeMap;
@@ -164,13 +165,32 @@ pub(crate) enum NeighbourAdmission {
 }
 
 /// The links and neighbours of a node.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Neighbourhood {
-    pub(crate) links: BTreeMap<LinkIndex, MeshLink>,
-    pub(crate) all: BTreeMap<Adjacency, Neighbour>,
+    pub(crate) links: Timed<BTreeMap<LinkIndex, MeshLink>>,
+    pub(crate) all: Timed<BTreeMap<Adjacency, Neighbour>>,
 }
 
 impl Neighbourhood {
+    /// When an I'M ALIVE is due, a neighbour is lost if it stays silent for `missed_max` intervals, or a
+    /// session takes a step.
+    pub(crate) fn poll_timeout(&self, missed_max: u32) -> Option<Duration> {
+        let alive = self.links.due_at(|links| links.values().map(|link| link.alive_at).min());
+        let neighbour = |neighbour: &Neighbour| {
+            let silent = neighbour.up.then(|| neighbour.deadline(missed_max));
+            let session = neighbour.session.as_ref().map(LivenessSession::poll_timeout);
+            silent.into_iter().chain(session).min()
+        };
+        let neighbours = self.all.due_at(|all| all.values().filter_map(neighbour).min());
+        alive.into_iter().chain(neighbours).min()
+    }
+
+    /// A neighbour for a change that does not make it lost earlier.
+    pub(crate) fn postpone(&mut self, at: &Adjacency, missed_max: u32) -> Option<&mut Neighbour> {
+        let deadline = self.all.get(at)?.deadline(missed_max);
+        self.all.postpone(deadline).get_mut(at)
+    }
+
     /// Whether there is room for a neighbour with a link-layer address. Whoever can send on a link
     /// can send for any number of nodes, so an address, a link and the whole have bounds; in a full
     /// one, the neighbour gives way that is not confirmed and was silent longest.

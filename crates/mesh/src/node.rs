@@ -7,6 +7,7 @@ mod alive;
 mod bridge;
 mod broadcast;
 mod discovery;
+mod due;
 mod echo;
 mod ends;
 mod establish;
@@ -25,6 +26,7 @@ use crate::message::{Message, MessageError, Profile, Sender};
 use crate::neighbour::{MeshLink, Neighbour, NeighbourAdmission, Neighbourhood};
 use crate::routing::{LinkNews, RouteFinding};
 use crate::segment::Segment;
+use crate::timed::Timed;
 use crate::trust::{Authentication, MeshTrust};
 use broadcast::Broadcasts;
 use core::time::Duration;
@@ -61,13 +63,13 @@ pub struct MeshNode {
     near: Neighbourhood,
     labels: Labels,
     segments: BTreeMap<PathId, Segment>,
-    unacknowledged: BTreeMap<u32, Unacknowledged>,
-    requests: Requests,
-    destinations: BTreeMap<NodeId, Destination>,
+    unacknowledged: Timed<BTreeMap<u32, Unacknowledged>>,
+    requests: Timed<Requests>,
+    destinations: Timed<BTreeMap<NodeId, Destination>>,
     broadcasts: Broadcasts,
-    bridge: Bridge,
-    echoes: Echoes,
-    recovery: Recovery,
+    bridge: Timed<Bridge>,
+    echoes: Timed<Echoes>,
+    recovery: Timed<Recovery>,
     /// Interval of LIVENESS in force, and since when.
     liveness: (Duration, Duration),
     sweep_at: Option<Duration>,
@@ -99,13 +101,13 @@ impl MeshNode {
             sequence: 0,
             near: Neighbourhood::default(),
             segments: BTreeMap::new(),
-            unacknowledged: BTreeMap::new(),
-            requests: Requests::default(),
-            destinations: BTreeMap::new(),
+            unacknowledged: Timed::default(),
+            requests: Timed::default(),
+            destinations: Timed::default(),
             broadcasts: Broadcasts::default(),
-            bridge: Bridge::default(),
-            echoes: Echoes::default(),
-            recovery: Recovery::default(),
+            bridge: Timed::default(),
+            echoes: Timed::default(),
+            recovery: Timed::default(),
             sweep_at: None,
             outputs: VecDeque::new(),
             counters: MeshCounters::default(),
@@ -151,30 +153,6 @@ impl MeshNode {
     /// The next output.
     pub fn poll_output(&mut self) -> Option<MeshOutput> {
         self.outputs.pop_front()
-    }
-
-    /// Latest time of the next [`MeshInput::Tick`].
-    pub fn poll_timeout(&self) -> Option<Duration> {
-        let links = self.near.links.values().map(|link| link.alive_at);
-        let missed = self.settings.alive_missed_max;
-        let up = self.near.all.values().filter(|neighbour| neighbour.up);
-        let silent = up.map(|neighbour| neighbour.deadline(missed));
-        let sessions = self.near.all.values().filter_map(|neighbour| neighbour.session.as_ref());
-        let sessions = sessions.map(crate::liveness::LivenessSession::poll_timeout);
-        let repeats = self.unacknowledged.values().map(|message| message.repeat_at);
-        let searches = self.destinations.values().filter_map(Destination::poll_timeout);
-        links
-            .chain(silent)
-            .chain(sessions)
-            .chain(repeats)
-            .chain(searches)
-            .chain(self.requests.poll_timeout())
-            .chain(self.echoes.poll_timeout())
-            .chain(self.recovery.poll_timeout())
-            .chain(self.bridge.poll_timeout())
-            .chain(self.routing.poll_timeout())
-            .chain(self.sweep_at)
-            .min()
     }
 
     /// Processes an input at `now`.
@@ -344,10 +322,15 @@ impl MeshNode {
             None if !self.admit(now, adjacency, from) => return false,
             None => self.met(now, adjacency, from, sender.epoch),
         }
-        let Some(neighbour) = self.near.all.get_mut(&adjacency) else { return false };
-        neighbour.heard_at = now;
+        let missed = self.settings.alive_missed_max;
+        let Some(neighbour) = self.near.postpone(&adjacency, missed) else { return false };
+        neighbour.heard_at = neighbour.heard_at.max(now);
         neighbour.address = from;
-        if !neighbour.up && !neighbour.is_session_down() {
+        if neighbour.up {
+            return true;
+        }
+        let Some(neighbour) = self.near.all.get_mut(&adjacency) else { return false };
+        if !neighbour.is_session_down() {
             neighbour.up = true;
             self.appeared(now, adjacency);
         }

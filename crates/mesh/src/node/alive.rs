@@ -124,9 +124,18 @@ impl MeshNode {
     /// Processes an I'M ALIVE.
     pub(super) fn alive(&mut self, now: Duration, adjacency: Adjacency, alive: &Alive<'_>) {
         let own = self.settings.id;
-        let Some(neighbour) = self.near.all.get_mut(&adjacency) else { return };
+        let interval = Duration::from_millis(alive.interval_ms.into());
+        let missed = self.settings.alive_missed_max;
+        let is_longer =
+            self.near.all.get(&adjacency).is_none_or(|known| interval >= known.interval);
+        let neighbour = if is_longer {
+            self.near.postpone(&adjacency, missed)
+        } else {
+            self.near.all.get_mut(&adjacency)
+        };
+        let Some(neighbour) = neighbour else { return };
         if alive.part == 0 {
-            neighbour.count_alive(now, Duration::from_millis(alive.interval_ms.into()));
+            neighbour.count_alive(now, interval);
         }
         neighbour.delay = alive.delay;
         if alive.neighbours.is_some() {

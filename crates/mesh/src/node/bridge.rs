@@ -11,7 +11,7 @@ use gatewright_packet::LinkAddress;
 
 impl MeshNode {
     /// Counters of the bridge ports since the start.
-    pub const fn bridge_counters(&self) -> crate::BridgeCounters {
+    pub fn bridge_counters(&self) -> crate::BridgeCounters {
         self.bridge.counters
     }
 

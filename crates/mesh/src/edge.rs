@@ -4,7 +4,6 @@ use crate::bridge::BridgePort;
 use crate::identity::{NodeId, PathId, Reason};
 use crate::message::Profile;
 use crate::relay_delay::RelayDelay;
-use crate::routing::MeshRouting;
 use crate::trust::MeshTrust;
 use core::time::Duration;
 use gatewright_packet::{LinkAddress, LinkIndex};
@@ -40,6 +39,16 @@ impl PathClass {
     pub const fn number(self) -> u8 {
         self.0
     }
+}
+
+/// How the nodes of a mesh find routes.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum MeshRouting {
+    /// Discovery on demand: a request is flooded.
+    #[default]
+    OnDemand,
+    /// OLSR (RFC 3626): nodes tell each other of their links, and a request follows the route.
+    Olsr,
 }
 
 /// Settings of a node.

@@ -33,13 +33,13 @@ mod trust;
 pub use bridge::{BRIDGE_PORTS_MAX, BridgeCounters, BridgePort, PortVerdict};
 pub use edge::{
     Adjacency, CLASSES, EchoOutcome, EchoToken, LabelAction, LabelledHop, LinkProperties,
-    MeshCounters, MeshEvent, MeshInput, MeshOutput, MeshSettings, PathClass, PathRole,
+    MeshCounters, MeshEvent, MeshInput, MeshOutput, MeshRouting, MeshSettings, PathClass, PathRole,
 };
 pub use identity::{NodeId, PathId, Reason};
 pub use message::Profile;
 pub use node::{LINKS_MAX, MeshNode};
 pub use relay_delay::RelayDelay;
-pub use routing::{MeshRouting, olsr_address};
+pub use routing::olsr_address;
 pub use trust::{
     AUTHENTICATION_LEN, MESH_AUTHORITIES_MAX, MESH_KEY_LEN, MESH_KEYS_MAX, MESH_MEMBERS_MAX,
     MeshCertificate, MeshKeyError, MeshKeys, MeshMembers, MeshNodeKey, MeshPublicKey, MeshTrust,

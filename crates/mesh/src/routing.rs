@@ -5,7 +5,7 @@
 
 mod olsr;
 
-use crate::edge::Adjacency;
+use crate::edge::{Adjacency, MeshRouting};
 use crate::identity::NodeId;
 use crate::message::RouteRequest;
 use crate::neighbour::Neighbourhood;
@@ -14,16 +14,6 @@ use core::time::Duration;
 use gatewright_packet::LinkIndex;
 use olsr::OlsrRouting;
 pub use olsr::olsr_address;
-
-/// How the nodes of a mesh find routes.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum MeshRouting {
-    /// Discovery on demand: a request is flooded.
-    #[default]
-    OnDemand,
-    /// OLSR (RFC 3626): nodes tell each other of their links, and a request follows the route.
-    Olsr,
-}
 
 /// The way of a ROUTE REQUEST from a node.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -34,9 +34,10 @@ impl MeshNode {
 mod tests {
     use super::*;
     use crate::bridge::BridgePort;
-    use crate::edge::{LinkProperties, MeshInput, MeshOutput, MeshSettings, PathClass};
+    use crate::edge::{
+        LinkProperties, MeshInput, MeshOutput, MeshRouting, MeshSettings, PathClass,
+    };
     use crate::message::Profile;
-    use crate::routing::MeshRouting;
     use gatewright_packet::{LinkAddress, LinkIndex};
     use gatewright_wire::mpls::Label;
     use proptest::prelude::*;

@@ -1,9 +1,8 @@
 //! Experiments in virtual time, each with its figures.
 
 use super::world::{LinkCut, MeshWorld};
-use crate::edge::{MeshSettings, PathClass};
+use crate::edge::{MeshRouting, MeshSettings, PathClass};
 use crate::message::Profile;
-use crate::routing::MeshRouting;
 use gatewright_sim::{Random, Topology};
 use std::time::Duration;
 

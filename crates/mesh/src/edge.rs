@@ -529,7 +529,8 @@ pub struct MeshCounters {
     pub requests_repeated: u64,
     /// ROUTE REQUESTs dropped: their origin sends too many.
     pub requests_limited: u64,
-    /// ROUTE REQUESTs that were dropped on their way along a route: it led no further.
+    /// ROUTE REQUESTs along a route that were not sent on: it led no further, or too many came in a
+    /// second.
     pub requests_unrouted: u64,
     /// Packets of OLSR sent.
     pub olsr_sent: u64,

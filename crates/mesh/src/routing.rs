@@ -44,7 +44,7 @@ pub(crate) trait RouteFinding: fmt::Debug + Send {
     /// The way of a request that this node begins; `attempt` counts the requests of one search, from
     /// 0.
     fn begin(
-        &self,
+        &mut self,
         now: Duration,
         near: &Neighbourhood,
         request: &RouteRequest,
@@ -52,7 +52,8 @@ pub(crate) trait RouteFinding: fmt::Debug + Send {
     ) -> RequestWay;
 
     /// The way of a request that has come along a route.
-    fn follow(&self, now: Duration, near: &Neighbourhood, request: &RouteRequest) -> RequestWay;
+    fn follow(&mut self, now: Duration, near: &Neighbourhood, request: &RouteRequest)
+    -> RequestWay;
 
     /// Learns of a link or a neighbour.
     fn learn(&mut self, now: Duration, news: LinkNews);
@@ -85,11 +86,11 @@ impl MeshRouting {
 struct OnDemand;
 
 impl RouteFinding for OnDemand {
-    fn begin(&self, _: Duration, _: &Neighbourhood, _: &RouteRequest, _: usize) -> RequestWay {
+    fn begin(&mut self, _: Duration, _: &Neighbourhood, _: &RouteRequest, _: usize) -> RequestWay {
         RequestWay::Flood
     }
 
-    fn follow(&self, _: Duration, _: &Neighbourhood, _: &RouteRequest) -> RequestWay {
+    fn follow(&mut self, _: Duration, _: &Neighbourhood, _: &RouteRequest) -> RequestWay {
         RequestWay::Nowhere
     }
 

@@ -22,6 +22,10 @@ const FOLLOWING: usize = 2;
 /// Octets of OLSR's messages in one message of the mesh: with a signature it fits into 1,500.
 const PACKET_OCTETS_MAX: usize = 1_200;
 
+/// Routes calculated for requests in a second at the most: whoever can send on a link can send any number
+/// of them, each of which costs a look through the topology.
+const ROUTES_PER_SECOND: u32 = 500;
+
 /// The main address of a node: a hash of its identity, as OLSR is for IPv4. It is that of a host:
 /// the first octet is 1 to 126.
 pub fn olsr_address(node: NodeId) -> Ipv4Addr {
@@ -34,6 +38,8 @@ pub fn olsr_address(node: NodeId) -> Ipv4Addr {
 #[derive(Debug)]
 pub(super) struct OlsrRouting {
     olsr: OlsrNode,
+    /// The present second, and the routes that were calculated in it.
+    second: (Duration, u32),
 }
 
 impl OlsrRouting {
@@ -43,13 +49,23 @@ impl OlsrRouting {
             packet_octets_max: PACKET_OCTETS_MAX,
             ..OlsrSettings::new(olsr_address(own), seed)
         });
-        Self { olsr }
+        Self { olsr, second: (Duration::ZERO, 0) }
+    }
+
+    /// Whether one more route may be calculated.
+    fn may_calculate(&mut self, now: Duration) -> bool {
+        let (since, count) = &mut self.second;
+        if now.saturating_sub(*since) >= Duration::from_secs(1) {
+            (*since, *count) = (now, 0);
+        }
+        *count = count.saturating_add(1);
+        *count <= ROUTES_PER_SECOND
     }
 }
 
 impl RouteFinding for OlsrRouting {
     fn begin(
-        &self,
+        &mut self,
         now: Duration,
         near: &Neighbourhood,
         request: &RouteRequest,
@@ -63,7 +79,15 @@ impl RouteFinding for OlsrRouting {
         self.follow(now, near, request)
     }
 
-    fn follow(&self, now: Duration, near: &Neighbourhood, request: &RouteRequest) -> RequestWay {
+    fn follow(
+        &mut self,
+        now: Duration,
+        near: &Neighbourhood,
+        request: &RouteRequest,
+    ) -> RequestWay {
+        if !self.may_calculate(now) {
+            return RequestWay::Nowhere;
+        }
         // No node twice, so a request goes around no loop that two topologies make.
         let passed = request.record.iter().map(|hop| hop.node).chain([request.origin]);
         let avoided = passed.chain(request.avoid.iter().copied());
@@ -132,5 +156,15 @@ mod tests {
             let [first, ..] = olsr_address(NodeId(node)).octets();
             assert!((1..=126).contains(&first));
         }
+    }
+
+    #[test]
+    fn routes_for_requests_are_limited() {
+        let mut routing = OlsrRouting::new(NodeId(1), 1);
+        let mut in_a_second = |at_ms| {
+            let now = Duration::from_millis(at_ms);
+            (0..2_000).filter(|_| routing.may_calculate(now)).count()
+        };
+        assert_eq!([5_000, 5_999, 6_000].map(&mut in_a_second), [500, 0, 500]);
     }
 }

@@ -9,12 +9,12 @@ use core::time::Duration;
 #[derive(Debug, Default)]
 pub(crate) struct Timed<T> {
     part: T,
-    kept: Cell<Kept>,
+    kept: Cell<KeptTime>,
 }
 
 /// The time that was computed last.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-enum Kept {
+enum KeptTime {
     /// The part may have changed since.
     #[default]
     Nothing,
@@ -26,20 +26,20 @@ impl<T> Timed<T> {
     /// When the part is due, by `compute` if it may have changed; the same function each time.
     pub(crate) fn due_at(&self, compute: impl Fn(&T) -> Option<Duration>) -> Option<Duration> {
         let due = match self.kept.get() {
-            Kept::Nothing => compute(&self.part),
-            Kept::Due(due) => due,
+            KeptTime::Nothing => compute(&self.part),
+            KeptTime::Due(due) => due,
         };
         // `postpone`'s callers uphold it.
         debug_assert_eq!(due, compute(&self.part), "a time is kept that has changed");
-        self.kept.set(Kept::Due(due));
+        self.kept.set(KeptTime::Due(due));
         due
     }
 
     /// Borrows the part for a change that makes nothing due earlier, and nothing later but what is due
     /// at `at`: an earlier time stays as it is.
     pub(crate) fn postpone(&mut self, at: Duration) -> &mut T {
-        if !matches!(self.kept.get(), Kept::Due(Some(due)) if due < at) {
-            self.kept.set(Kept::Nothing);
+        if !matches!(self.kept.get(), KeptTime::Due(Some(due)) if due < at) {
+            self.kept.set(KeptTime::Nothing);
         }
         &mut self.part
     }
@@ -55,7 +55,7 @@ impl<T> Deref for Timed<T> {
 
 impl<T> DerefMut for Timed<T> {
     fn deref_mut(&mut self) -> &mut T {
-        self.kept.set(Kept::Nothing);
+        self.kept.set(KeptTime::Nothing);
         &mut self.part
     }
 }
@@ -75,10 +75,10 @@ mod tests {
         assert_eq!(least(&times), None);
         times.extend([one, three]);
         assert_eq!(least(&times), Some(one));
-        assert_eq!(times.kept.get(), Kept::Due(Some(one)));
+        assert_eq!(times.kept.get(), KeptTime::Due(Some(one)));
         // What was due later is due even later.
         times.postpone(three)[1] = Duration::from_secs(4);
-        assert_eq!(times.kept.get(), Kept::Due(Some(one)));
+        assert_eq!(times.kept.get(), KeptTime::Due(Some(one)));
         times.postpone(one)[0] = two;
         assert_eq!(least(&times), Some(two));
         times.clear();

@@ -148,12 +148,12 @@ pub(crate) enum Medium {
 
 /// The sender of messages that arrive at one medium.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(crate) struct Peer {
+pub(crate) struct HeardPeer {
     pub(crate) medium: Medium,
     pub(crate) node: NodeId,
 }
 
-impl From<Adjacency> for Peer {
+impl From<Adjacency> for HeardPeer {
     fn from(Adjacency { link, node }: Adjacency) -> Self {
         Self { medium: Medium::Link(link), node }
     }
@@ -248,7 +248,7 @@ pub(crate) struct Authentication {
     drawn: u64,
     index: u64,
     counter: u32,
-    peers: BTreeMap<Peer, PeerCounters>,
+    peers: BTreeMap<HeardPeer, PeerCounters>,
     second: Duration,
     challenges: u32,
 }
@@ -354,7 +354,7 @@ impl Authentication {
     pub(crate) fn judge(
         &mut self,
         now: Duration,
-        at: Peer,
+        at: HeardPeer,
         (from, own): (LinkAddress, NodeId),
         (message, trailer): (&[u8], &[u8]),
         role: MessageRole,
@@ -389,7 +389,7 @@ impl Authentication {
     /// The trailer of a message whose MAC or signature is right.
     fn verified(
         &mut self,
-        (now, at): (Duration, Peer),
+        (now, at): (Duration, HeardPeer),
         from: LinkAddress,
         own: NodeId,
         (message, trailer): (&[u8], &[u8]),
@@ -436,7 +436,7 @@ impl Authentication {
     }
 
     /// The nonce of a challenge to a neighbour, unless one was sent just now.
-    fn challenge(&mut self, now: Duration, at: Peer) -> Option<u64> {
+    fn challenge(&mut self, now: Duration, at: HeardPeer) -> Option<u64> {
         if !self.peers.contains_key(&at) {
             self.make_room();
             let unknown = PeerCounters {
@@ -534,7 +534,7 @@ mod tests {
     }
 
     fn judge(b: &mut Authentication, octets: &[u8], len: usize, role: MessageRole) -> Verdict {
-        let at = Peer { medium: Medium::Link(LinkIndex(0)), node: A };
+        let at = HeardPeer { medium: Medium::Link(LinkIndex(0)), node: A };
         b.judge(Duration::from_secs(1), at, (address(1), B), octets.split_at(len), role)
     }
 
@@ -601,7 +601,7 @@ mod tests {
             let verdict = judge(&mut b, &octets[..len], 7.min(len), MessageRole::Ordinary);
             assert_eq!(verdict, Verdict::Forged, "{len} octets");
         }
-        let at = Peer { medium: Medium::Link(LinkIndex(0)), node: A };
+        let at = HeardPeer { medium: Medium::Link(LinkIndex(0)), node: A };
         let whole = octets.split_at(7);
         for (from, to) in [(address(2), B), (address(1), A), (LinkAddress::NONE, B)] {
             let verdict = b.judge(Duration::ZERO, at, (from, to), whole, MessageRole::Ordinary);

@@ -5,7 +5,7 @@ use crate::bridge::{Bridge, BridgePort, HeardHello, Learnt, PortVerdict};
 use crate::edge::MeshOutput;
 use crate::identity::{NodeId, PathId, Reason};
 use crate::message::{Message, PortHello, STATIONS_LISTED_MAX, nodes, station_list};
-use crate::trust::{Medium, Peer};
+use crate::trust::{HeardPeer, Medium};
 use core::time::Duration;
 use gatewright_packet::LinkAddress;
 
@@ -162,7 +162,7 @@ impl MeshNode {
             self.bridge.counters.looped += 1;
             return;
         }
-        let at = Peer { medium: Medium::Port(port), node: sender.node };
+        let at = HeardPeer { medium: Medium::Port(port), node: sender.node };
         let is_here = self.bridge.address(port).is_some();
         if !is_here || !self.is_authentic(now, (at, from), octets, &message) {
             return;

@@ -8,8 +8,8 @@ use crate::identity::NodeId;
 use crate::layout::CommonHeader;
 use crate::message::Message;
 use crate::trust::{
-    Authentication, Medium, MessageEnds, MessageRole, Peer, SIGNATURE_BLOCK_LEN, SignatureScope,
-    Verdict,
+    Authentication, HeardPeer, Medium, MessageEnds, MessageRole, SIGNATURE_BLOCK_LEN,
+    SignatureScope, Verdict,
 };
 use core::time::Duration;
 use gatewright_packet::{LinkAddress, LinkIndex};
@@ -58,7 +58,7 @@ impl MeshNode {
     pub(super) fn is_authentic(
         &mut self,
         now: Duration,
-        (at, from): (Peer, LinkAddress),
+        (at, from): (HeardPeer, LinkAddress),
         octets: &[u8],
         message: &Message<'_>,
     ) -> bool {
@@ -103,7 +103,7 @@ impl MeshNode {
     }
 
     /// Sends a message to the sender of another one, where that has arrived.
-    fn send_back(&mut self, at: Peer, from: LinkAddress, message: &Message<'_>) {
+    fn send_back(&mut self, at: HeardPeer, from: LinkAddress, message: &Message<'_>) {
         let to = Some((from, at.node));
         match at.medium {
             Medium::Link(link) => self.send(link, to, message),

@@ -47,6 +47,15 @@ pub(super) struct Chosen {
     pub(super) partial: Option<PartialContent>,
 }
 
+/// What a result is without.
+#[derive(Clone, Copy, Debug, Default)]
+struct PartialResult {
+    /// What the answer has no room for.
+    is_cut: bool,
+    /// A resource that the originator may see, and on which a criterion costs too much.
+    lacks_costly: bool,
+}
+
 /// A walk and its position.
 #[derive(Debug)]
 pub(super) struct Search {
@@ -74,9 +83,7 @@ pub(super) struct Search {
     /// Resources with one of the wanted labels that are not yet visited, by number: only these are,
     /// and no levels.
     labelled: Option<VecDeque<u64>>,
-    is_cut: bool,
-    /// Whether the originator may see a resource on which a criterion costs too much.
-    lacks_costly: bool,
+    partial: PartialResult,
     /// Instances whose text is needed before the walk continues.
     missing: Vec<NeededRow>,
     /// The texts of instances that are paged out, which the walk judges next, by number.
@@ -207,8 +214,7 @@ impl Cse {
             depth: 1,
             passed: None,
             labelled: None,
-            is_cut: false,
-            lacks_costly: false,
+            partial: PartialResult::default(),
             missing: Vec::new(),
             texts: Vec::new(),
             is_at_once: false,
@@ -454,9 +460,9 @@ impl Cse {
     fn chosen_by(&mut self, search: &mut Search) -> Chosen {
         self.keep_to_octets(search);
         let slots = search.chosen.iter().filter_map(|it| self.tree.by_seq(it.seq)).collect();
-        self.counters.results_cut += u64::from(search.is_cut);
-        let offset = search.is_cut.then(|| search.skipped + search.chosen.len());
-        let is_partial = search.is_cut || search.lacks_costly;
+        self.counters.results_cut += u64::from(search.partial.is_cut);
+        let offset = search.partial.is_cut.then(|| search.skipped + search.chosen.len());
+        let is_partial = search.partial.is_cut || search.partial.lacks_costly;
         Chosen { slots, partial: is_partial.then_some(PartialContent { offset }) }
     }
 
@@ -472,7 +478,7 @@ impl Cse {
             rest.is_some()
         };
         let count = search.chosen.iter().take_while(fits).count();
-        search.is_cut |= count < search.chosen.len();
+        search.partial.is_cut |= count < search.chosen.len();
         search.chosen.truncate(count);
     }
 
@@ -484,7 +490,9 @@ impl Cse {
             if search.labelled.is_some() {
                 break self.walk_labelled(search, until);
             }
-            if search.is_cut || search.filter.level.is_some_and(|deepest| search.depth > deepest) {
+            if search.partial.is_cut
+                || search.filter.level.is_some_and(|deepest| search.depth > deepest)
+            {
                 break Ok(true);
             }
             if search.is_spent(until) || search.waits() {
@@ -503,7 +511,7 @@ impl Cse {
                     search.level.pop_front();
                     search.passed = None;
                 }
-                Ok(false) => break Ok(search.is_cut && !search.waits()),
+                Ok(false) => break Ok(search.partial.is_cut && !search.waits()),
                 Err(refusal) => break Err(refusal),
             }
         };
@@ -704,7 +712,7 @@ impl Search {
         is_shown: impl FnOnce() -> bool,
     ) -> bool {
         if judgement == Judgement::TooCostly {
-            self.lacks_costly |= self.right == Right::Discover || is_shown();
+            self.partial.lacks_costly |= self.right == Right::Discover || is_shown();
             return true;
         }
         self.take(found, is_shown)
@@ -720,7 +728,7 @@ impl Search {
         if self.skip > 0 {
             self.skip -= 1;
         } else if self.chosen.len() == self.most || self.octets_left < octets {
-            self.is_cut = true;
+            self.partial.is_cut = true;
             return false;
         } else if self.right == Right::Discover || is_shown() {
             self.octets_left -= octets;

@@ -3,6 +3,9 @@
 //! Paths of this machine are replaced in what the compilers write: the repository's, the one of
 //! cargo's packages, and the one of the build. Such programs have a folder of their own below
 //! `target`, so that they and what is built without these options do not displace each other.
+//!
+//! cargo-auditable puts the names and versions of all dependencies into the program, in the section
+//! `.dep-v0`, from which `cargo audit bin` and scanners of images read them.
 
 use crate::{root, step::CommandStep};
 use std::{
@@ -10,6 +13,9 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
 };
+
+/// The version of cargo-auditable, which is installed below `target`.
+const AUDITABLE: &str = "0.7.7";
 
 /// What to build, and how.
 #[derive(Clone, Copy, Debug)]
@@ -27,13 +33,14 @@ impl Build<'_> {
     ///
     /// # Errors
     ///
-    /// If it does not compile.
+    /// If it does not compile, or has no list of its dependencies.
     pub(crate) fn run(self) -> io::Result<PathBuf> {
         let Self { package, profile, is_static } = self;
         let folder = target().join(if is_static { "static" } else { "package" });
         let host = host()?;
         let shown = folder.display().to_string();
-        let cargo = ["build", "--locked", "--package", package, "--profile", profile];
+        let path = with_auditable()?;
+        let cargo = ["auditable", "build", "--locked", "--package", package, "--profile", profile];
         let place = ["--target-dir", shown.as_str(), "--target", host.as_str()];
         let mut flags = remapped("--remap-path-prefix=", &folder);
         if is_static {
@@ -43,14 +50,40 @@ impl Build<'_> {
         let step = CommandStep::cargo("build", &[&cargo[..], &place[..]].concat())
             .environment("CARGO_ENCODED_RUSTFLAGS", &flags.join("\u{1f}"))
             .environment("CFLAGS", &remapped("-ffile-prefix-map=", &folder).join(" "))
+            .environment("PATH", &path)
             // Nothing of a build with other paths is taken over.
             .environment("CARGO_INCREMENTAL", "0");
         if !step.run() {
             return Err(io::Error::other(format!("{package} was not built")));
         }
         let profile = if profile == "dev" { "debug" } else { profile };
-        Ok(folder.join(host).join(profile).join(package))
+        let program = folder.join(host).join(profile).join(package);
+        let sections =
+            Command::new("readelf").args(["--sections", "--wide"]).arg(&program).output()?;
+        if !String::from_utf8_lossy(&sections.stdout).contains(" .dep-v0 ") {
+            let problem = format!("{} has no list of its dependencies", program.display());
+            return Err(io::Error::other(problem));
+        }
+        Ok(program)
     }
+}
+
+/// Installs cargo-auditable, unless it is there; returns the search path with it.
+fn with_auditable() -> io::Result<String> {
+    let folder = target().join("tools").join(format!("auditable-{AUDITABLE}"));
+    let programs = folder.join("bin");
+    if !programs.join("cargo-auditable").exists() {
+        let into = folder.display().to_string();
+        let install =
+            ["install", "--locked", "--quiet", "--root", into.as_str(), "--version", AUDITABLE];
+        if !CommandStep::cargo("build", &[&install[..], &["cargo-auditable"]].concat()).run() {
+            return Err(io::Error::other(format!("cargo-auditable {AUDITABLE} was not installed")));
+        }
+    }
+    let before = env::var_os("PATH").unwrap_or_default();
+    let all = env::join_paths([programs].into_iter().chain(env::split_paths(&before)));
+    let all = all.map_err(io::Error::other)?;
+    Ok(all.to_string_lossy().into_owned())
 }
 
 /// Options of a compiler that replace the paths of this machine.

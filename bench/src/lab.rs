@@ -1,13 +1,13 @@
 //! `bench lab`: how long relays take, and whether the delay lab tells the truth about it (the figures
 //! of the relaying-delay paper).
 
-mod paper;
+pub(crate) mod balance;
+pub(crate) mod paper;
 
 use bench::{Bench, Chart, Curve, Options, Relation, Scales};
 use gatewright_config::{Arrivals, Centre, Experiment, LinkShape, NodeShape, RelayKind, Vary};
 use gatewright_diagnostic::SourceId;
 use gatewright_lab::analysis::least_squares;
-use gatewright_lab::balance::{BalanceExperiment, BalanceOutcome, balance, balance_on_namespaces};
 use gatewright_lab::{
     ConditionResult, LabRun, fit, plan, report, round_trips_beside_irtt, round_trips_under_load,
     run,
@@ -38,20 +38,6 @@ const MODELS: [(RelayKind, &str); 3] = [
     (RelayKind::Kernel, "kernel"),
     (RelayKind::TranslateUdp, "translate"),
     (RelayKind::EncryptPortable, "encrypt"),
-];
-
-/// Figures that need no privileges: networks are simulated.
-const SIMULATED: [(&str, Relation, f64); 3] = [
-    ("flows_vs_min_hop", Relation::AtLeast, 1.5),
-    ("violations_ways_least-load_pct", Relation::AtMost, 1.0),
-    ("violations_ways_min-hop_pct", Relation::AtMost, 1.0),
-];
-
-/// The same flows over relays in namespaces.
-const SLOWED: [(&str, Relation, f64); 3] = [
-    ("flows_vs_min_hop_namespaces", Relation::AtLeast, 1.5),
-    ("violations_namespaces_least-load_pct", Relation::AtMost, 1.0),
-    ("violations_namespaces_min-hop_pct", Relation::AtMost, 1.0),
 ];
 
 const PROMISES: [(&str, Relation, f64); 13] = [
@@ -93,15 +79,10 @@ pub(crate) fn run_lab(options: Options) -> Result<Bench, String> {
     let mut bench = Bench::new("lab", options);
     round_trips(&mut bench, options)?;
     loaded_round_trips(&mut bench, options)?;
-    networks(&mut bench, options);
-    for (key, relation, bound) in SIMULATED {
-        bench.promise(key, relation, bound);
-    }
     if let Some(missing) = Needs::new().namespaces().linux(6, 6).missing() {
         skip_namespaces(&mut bench, &missing.to_string());
         return Ok(bench);
     }
-    slowed_nodes(&mut bench, options)?;
     let experiment = experiment(options);
     let mut last = None;
     for round in 0..options.rounds() {
@@ -113,8 +94,7 @@ pub(crate) fn run_lab(options: Options) -> Result<Bench, String> {
         sample(&mut bench, &run);
         models(&mut bench, &measure(&Experiment { seed, ..model_experiment(options) })?);
         tails(&mut bench, &measure(&Experiment { seed, ..tail_experiment(options) })?);
-        line(&mut bench, &measure(&Experiment { seed, ..slow_experiment(options) })?);
-        paper::round(&mut bench, options, seed)?;
+        let _slope = line(&mut bench, &measure(&Experiment { seed, ..slow_experiment(options) })?);
         last = Some(run);
     }
     bench.ratio("translate_vs_kernel", "node_translate-udp_us", "node_kernel_us");
@@ -130,9 +110,6 @@ pub(crate) fn run_lab(options: Options) -> Result<Bench, String> {
     for (key, relation, bound) in PROMISES {
         bench.promise(key, relation, bound);
     }
-    for (key, relation, bound) in paper::promises() {
-        bench.promise(&key, relation, bound);
-    }
     chart(&mut bench, last.as_ref());
     bench.note("node delays are medians of a round at 1000 octets, 200/s; arrivals are Poisson");
     bench.note("whole delays are from the sender's call to the receiver's socket");
@@ -144,11 +121,8 @@ pub(crate) fn run_lab(options: Options) -> Result<Bench, String> {
 
 /// Skips by name all that is promised of relays in namespaces.
 fn skip_namespaces(bench: &mut Bench, why: &str) {
-    for (key, relation, bound) in SLOWED.into_iter().chain(PROMISES).chain([SOCAT]) {
+    for (key, relation, bound) in PROMISES.into_iter().chain([SOCAT]) {
         bench.skip(key, relation, bound, why);
-    }
-    for (key, relation, bound) in paper::promises() {
-        bench.skip(&key, relation, bound, why);
     }
 }
 
@@ -241,67 +215,6 @@ fn loaded_round_trips(bench: &mut Bench, options: Options) -> Result<(), String>
     Ok(())
 }
 
-/// Flows that simulated networks carry by policy, and what share of them is later than its bound.
-/// The topologies are those of [`BalanceExperiment`]: ten relays on three ways between two sites,
-/// two of speed 1, three of speed 2, five of speed 4; and grids of 10 to 1,000 nodes.
-fn networks(bench: &mut Bench, options: Options) {
-    for round in 0..options.rounds() {
-        let seed = 1 + u64::try_from(round).unwrap_or(0);
-        carry(bench, "ways", BalanceExperiment::three_ways(seed), options.pick(60.0, 20.0));
-        carry(bench, "grid10", BalanceExperiment::grid(10, seed), options.pick(60.0, 20.0));
-    }
-    for (name, nodes) in [("grid100", 100), ("grid1000", 1000)] {
-        carry(bench, name, BalanceExperiment::grid(nodes, 1), options.pick(30.0, 5.0));
-    }
-    bench.ratio("flows_vs_min_hop", "flows_ways_least-load", "flows_ways_min-hop");
-    for name in ["grid10", "grid100", "grid1000"] {
-        let of = |policy: &str| format!("flows_{name}_{policy}");
-        let key = format!("flows_vs_min_hop_{name}");
-        bench.ratio(&key, &of("least-load"), &of("min-hop"));
-    }
-    bench.note("flows_…: simulated packet by packet; 10 packets of 400 octets a second, p95 10 ms");
-}
-
-/// The three ways over ten relays in network namespaces, which compute as slower processors would
-/// ([`BalanceExperiment::computed`]); and the simulation of just these.
-fn slowed_nodes(bench: &mut Bench, options: Options) -> Result<(), String> {
-    let seconds = options.pick(20.0, 6.0);
-    for round in 0..options.rounds() {
-        let seed = 1 + u64::try_from(round).unwrap_or(0);
-        let ways = BalanceExperiment { seconds, ..BalanceExperiment::three_ways(seed).computed() };
-        outcomes(bench, "namespaces", balance_on_namespaces(&ways)?);
-        carry(bench, "computed", ways, seconds);
-    }
-    bench.ratio(
-        "flows_vs_min_hop_namespaces",
-        "flows_namespaces_least-load",
-        "flows_namespaces_min-hop",
-    );
-    bench.ratio("flows_vs_min_hop_computed", "flows_computed_least-load", "flows_computed_min-hop");
-    for (key, relation, bound) in SLOWED {
-        bench.promise(key, relation, bound);
-    }
-    bench.note(
-        "flows_namespaces_…: real datagrams over ten relays in namespaces, each of which does the \
-         work of a slow processor; 40 flows ask, as many as the processors here can compute for; \
-         models fitted from probes; p95 5 ms; flows_computed_… simulates these",
-    );
-    Ok(())
-}
-
-fn carry(bench: &mut Bench, name: &str, experiment: BalanceExperiment, seconds: f64) {
-    outcomes(bench, name, balance(&BalanceExperiment { seconds, ..experiment }));
-}
-
-fn outcomes(bench: &mut Bench, name: &str, of: Vec<BalanceOutcome>) {
-    for it in of {
-        let flows = f64::from(u32::try_from(it.flows).unwrap_or(u32::MAX));
-        let policy = it.policy.name();
-        bench.sample(&format!("flows_{name}_{policy}"), "flows", flows);
-        bench.sample(&format!("violations_{name}_{policy}_pct"), "%", it.violations_pct);
-    }
-}
-
 fn experiment(options: Options) -> Experiment {
     Experiment {
         title: "bench lab".to_owned(),
@@ -345,12 +258,15 @@ fn tail_experiment(options: Options) -> Experiment {
     }
 }
 
+/// How many times slower the processor of [`slow_experiment`] is.
+const SLOWER: u32 = 10;
+
 /// Portable AES on a processor that is slower: the paper's encrypts some 10 MB/s, this one some 90.
 fn slow_experiment(options: Options) -> Experiment {
     Experiment {
         relays: vec![RelayKind::EncryptPortable],
         vary: Vary { octets: vec![100, 400, 700, 1400], ..Vary::default() },
-        node: NodeShape { slowdown: 10, ..NodeShape::default() },
+        node: NodeShape { slowdown: SLOWER, ..NodeShape::default() },
         ..experiment(options)
     }
 }
@@ -369,14 +285,15 @@ fn tails(bench: &mut Bench, run: &LabRun) {
     }
 }
 
-/// How well a line through the medians of each payload explains the delay of encryption.
-fn line(bench: &mut Bench, run: &LabRun) {
+/// How well a line through the medians of each payload explains the delay of encryption; its slope, in
+/// microseconds an octet.
+fn line(bench: &mut Bench, run: &LabRun) -> Option<f64> {
     let point = |it: &ConditionResult| Some((f64::from(it.octets), it.node?.p50));
     let points: Vec<(f64, f64)> = run.conditions.iter().filter_map(point).collect();
-    if let Some(fit) = least_squares(&points) {
-        bench.sample("encrypt_r2", "R²", fit.r_squared);
-        bench.sample("c_encrypt_slow_ns", "ns", fit.slope * 1000.0);
-    }
+    let fit = least_squares(&points)?;
+    bench.sample("encrypt_r2", "R²", fit.r_squared);
+    bench.sample("c_encrypt_slow_ns", "ns", fit.slope * 1000.0);
+    Some(fit.slope)
 }
 
 fn measure(experiment: &Experiment) -> Result<LabRun, String> {
@@ -504,15 +421,7 @@ mod tests {
             let promises = report["promises"].as_array().unwrap();
             promises.iter().any(|it| it["key"] == key && it["skipped"] == "no root")
         };
-        for key in [
-            "flows_vs_min_hop_namespaces",
-            "translate_vs_kernel",
-            "translate_tcp_vs_socat",
-            "paper_encrypt_1400_vs_link",
-            "paper_encrypt_100_vs_link",
-            "paper_encrypt_800_lost_pct",
-            "paper_translate_800_lost_pct",
-        ] {
+        for key in ["translate_vs_kernel", "translate_tcp_vs_socat"] {
             assert!(skipped(key), "{key}: {report}");
         }
     }

@@ -33,7 +33,7 @@ use std::process::ExitCode;
 type Run = fn(Options) -> Result<Bench, String>;
 
 /// Every benchmark, in the order in which all are run.
-const BENCHMARKS: [(&str, Run); 19] = [
+const BENCHMARKS: [(&str, Run); 21] = [
     ("route", route::run),
     ("tables", tables::run),
     ("neighbours", neighbours::run),
@@ -52,6 +52,8 @@ const BENCHMARKS: [(&str, Run); 19] = [
     ("single-plane", single_plane::run),
     ("smtp", smtp::run),
     ("lab", lab::run_lab),
+    ("paper", lab::paper::run),
+    ("balance", lab::balance::run),
     ("web", web::run),
 ];
 

@@ -1,17 +1,19 @@
-//! The paper's experiment: kernel routing, translation and encryption over links like those of 802.11n,
-//! on a node that does its work so many times as the paper's is slower.
+//! `bench paper`: the paper's experiment, with kernel routing, translation and encryption over links like
+//! those of 802.11n, on a node that does its work so many times as the paper's is slower.
 
-use super::{experiment, measure};
+use super::{SLOWER, experiment, line, measure, slow_experiment};
 use bench::{Bench, Options, Relation};
 use gatewright_config::{
     Arrivals, Centre, Experiment, LinkShape, NodeShape, RelayKind, Vary, parse_experiment,
 };
 use gatewright_diagnostic::SourceId;
 use gatewright_lab::{ConditionResult, LabRun};
+use gatewright_testbed::Needs;
 
-/// How many times the work is done. The paper's node encrypts 1,200 octets in more than a millisecond,
-/// this one in some 13 µs.
-const SLOWDOWN: u32 = 100;
+/// What the paper's node takes to encrypt so many octets, in microseconds: more than a millisecond.
+const ENCRYPTION: (f64, f64) = (1200.0, 1300.0);
+/// How many times an experiment can have the work done.
+const SLOWDOWNS: (f64, f64) = (1.0, 1000.0);
 /// The smallest and the largest payload.
 const SIZES: [u16; 2] = [SMALLEST, LARGEST];
 const SMALLEST: u16 = 100;
@@ -27,7 +29,7 @@ const TRANSLATE: &str = "translate";
 const ENCRYPT: &str = "encrypt";
 
 /// What is promised of it.
-pub(super) fn promises() -> [(String, Relation, f64); 4] {
+fn promises() -> [(String, Relation, f64); 4] {
     [
         (ratio_key(ENCRYPT, LARGEST), Relation::AtLeast, 1.0),
         (ratio_key(ENCRYPT, SMALLEST), Relation::AtMost, 1.0),
@@ -55,9 +57,45 @@ fn link() -> Result<LinkShape, String> {
     read.link.ok_or_else(|| "no link".to_owned())
 }
 
+pub(crate) fn run(options: Options) -> Result<Bench, String> {
+    let mut bench = Bench::new("paper", options);
+    if let Some(missing) = Needs::new().namespaces().linux(6, 6).missing() {
+        for (key, relation, bound) in promises() {
+            bench.skip(&key, relation, bound, &missing.to_string());
+        }
+        return Ok(bench);
+    }
+    for round in 0..options.rounds() {
+        let seed = 1 + u64::try_from(round).unwrap_or(0);
+        let slow = measure(&Experiment { seed, ..slow_experiment(options) })?;
+        let slope = line(&mut bench, &slow).ok_or("the delay of encryption has no slope")?;
+        let slowdown = slowdown(slope / f64::from(SLOWER));
+        bench.sample("paper_slowdown", "times", f64::from(slowdown));
+        self::round(&mut bench, options, (seed, slowdown))?;
+    }
+    for (key, relation, bound) in promises() {
+        bench.promise(&key, relation, bound);
+    }
+    Ok(bench)
+}
+
+/// How many times a node has to do its work to encrypt like the paper's, if an octet takes so many
+/// microseconds.
+fn slowdown(octet_us: f64) -> u32 {
+    let (octets, paper_us) = ENCRYPTION;
+    let times = (paper_us / (octets * octet_us)).round().clamp(SLOWDOWNS.0, SLOWDOWNS.1);
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a whole number of 1 to 1000, or none, which is 0"
+    )]
+    let times = times as u32;
+    times.max(1)
+}
+
 /// One round: the kernel at this machine's speed, as it cannot do its work twice, and the others
 /// slowed.
-pub(super) fn round(bench: &mut Bench, options: Options, seed: u64) -> Result<(), String> {
+fn round(bench: &mut Bench, options: Options, (seed, slowdown): (u64, u32)) -> Result<(), String> {
     let of = |relays: &[RelayKind], slowdown| {
         Ok::<_, String>(Experiment {
             relays: relays.to_vec(),
@@ -74,7 +112,7 @@ pub(super) fn round(bench: &mut Bench, options: Options, seed: u64) -> Result<()
     };
     let kernel = measure(&of(&[RelayKind::Kernel], 1)?)?;
     let slowed = [RelayKind::TranslateUdp, RelayKind::EncryptPortable];
-    let slowed = measure(&of(&slowed, SLOWDOWN)?)?;
+    let slowed = measure(&of(&slowed, slowdown)?)?;
     for (run, relay, name) in [
         (&kernel, RelayKind::Kernel, KERNEL),
         (&slowed, RelayKind::TranslateUdp, TRANSLATE),
@@ -117,9 +155,21 @@ fn throughput(bench: &mut Bench, run: &LabRun, of: Experiment) -> Result<(), Str
     let latency_max_us = latency_us + jitter_us;
     bench.note(format!(
         "paper_…: links like 802.11n ({capacity_mbps} Mbit/s, {latency_us} to {latency_max_us} µs); \
-         translation and encryption do their work {SLOWDOWN} times, the kernel works at this machine's \
-         speed; …_vs_link is NLR, by medians; link_by_throughput leaves out the medium access that \
+         translation and encryption do their work so often (paper_slowdown) that encryption takes what it \
+         takes on the paper's node, the kernel works at this machine's speed; …_vs_link is NLR, by medians; link_by_throughput leaves out the medium access that \
          stamps see"
     ));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_faster_processor_does_its_work_more_often() {
+        // 13 µs and 6.5 µs for 1,200 octets.
+        assert_eq!([13.0, 6.5].map(|us| slowdown(us / 1200.0)), [100, 200]);
+        assert_eq!([0.0, -1.0, f64::NAN, 1e9].map(slowdown), [1000, 1, 1, 1]);
+    }
 }

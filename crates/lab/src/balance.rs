@@ -95,7 +95,7 @@ impl BalanceExperiment {
         const SLOWER: f64 = 2.0;
         let speeds = self.speeds.iter().map(|speed| speed / SLOWER).collect();
         let kind = FlowKind { bound_us: 5000.0, ..self.kind };
-        Self { speeds, kind, offered: 40, ..self }
+        Self { speeds, kind, offered: 24, ..self }
     }
 }
 

@@ -69,6 +69,8 @@ pub(crate) struct Summary {
 /// Counters of the thread.
 #[derive(Clone, Copy, Debug, Default)]
 struct ThreadCounters {
+    /// Times that the thread has woken.
+    wake_ups: u64,
     /// Packets of the host without an installed path.
     taken_up: u64,
     /// Packets sent when their path was there.
@@ -234,6 +236,7 @@ impl Driver {
                 self.end(format!("the mesh ends, as its thread cannot wait: {error}"));
                 return;
             }
+            self.counters.wake_ups += 1;
             self.take_all();
             let now = self.now();
             if due <= now {
@@ -377,13 +380,13 @@ impl Driver {
             }
             // Its entry came while it was on the way up.
             (LabelAction::Swap(hop), _) if frame.ttl > 1 => {
-                self.counters.early += 1;
-                self.send_labelled(hop, |to| frames::swapped(to, hop.label, received));
+                let sent = self.send_labelled(hop, |to| frames::swapped(to, hop.label, received));
+                self.counters.early += u64::from(sent);
                 self.input(MeshInput::Counters { label: frame.label, packets: 1, octets });
             }
             (LabelAction::Station { port, station }, FramePayload::Ip) => {
-                self.counters.early += 1;
-                self.deliver_early(port, station, received);
+                let sent = self.deliver_early(port, station, received);
+                self.counters.early += u64::from(sent);
                 self.input(MeshInput::Counters { label: frame.label, packets: 1, octets });
             }
             (LabelAction::Pop, FramePayload::Ip) => {
@@ -391,8 +394,7 @@ impl Driver {
                     self.counters.not_forwarded += 1;
                     return;
                 };
-                self.counters.early += 1;
-                self.deliver(&popped);
+                self.counters.early += u64::from(self.deliver(&popped));
                 self.input(MeshInput::Counters { label: frame.label, packets: 1, octets });
             }
             _ => self.counters.not_forwarded += 1,
@@ -481,7 +483,9 @@ impl Driver {
                 self.send_labelled(hop, |to| frames::channel(to, hop.label, ttl, &octets));
             }
             MeshOutput::Echoed { token, outcome } => self.echoed(token, outcome),
-            MeshOutput::Deliver { packet, .. } => self.deliver(&packet),
+            MeshOutput::Deliver { packet, .. } => {
+                self.deliver(&packet);
+            }
             MeshOutput::SendHello { port, to, octets } => self.send_hello(port, to, &octets),
             MeshOutput::Teach { port, addresses } => self.teach(port, &addresses),
             MeshOutput::SendPort { port, packet } => {
@@ -539,25 +543,34 @@ impl Driver {
         }
     }
 
-    fn send_labelled(&mut self, hop: LabelledHop, frame: impl FnOnce((Mac, Mac)) -> Vec<u8>) {
-        let Some(port) = self.ports.get(hop.adjacency.link.index()) else { return };
-        let (Some(open), Some(properties)) = (&port.open, port.properties) else { return };
-        let Some(to) = hop.address.to_ethernet() else { return };
+    /// Sends a labelled frame; `false` if it has not left.
+    fn send_labelled(
+        &mut self,
+        hop: LabelledHop,
+        frame: impl FnOnce((Mac, Mac)) -> Vec<u8>,
+    ) -> bool {
+        let Some(port) = self.ports.get(hop.adjacency.link.index()) else { return false };
+        let (Some(open), Some(properties)) = (&port.open, port.properties) else { return false };
+        let Some(to) = hop.address.to_ethernet() else { return false };
         let frame = frame((to, properties.mac));
         if frame.len() > properties.mtu + HEADER_LEN {
             self.counters.too_long += 1;
-        } else {
-            self.counters.send_refused += u64::from(open.labelled.send(&frame).is_err());
+            return false;
         }
+        let sent = open.labelled.send(&frame).is_ok();
+        self.counters.send_refused += u64::from(!sent);
+        sent
     }
 
-    /// Gives a frame to the host.
-    fn deliver(&mut self, frame: &[u8]) {
+    /// Gives a frame to the host; `false` if it has not got it.
+    fn deliver(&mut self, frame: &[u8]) -> bool {
         if frame.len() < HEADER_LEN {
             self.counters.malformed_frames += 1;
-        } else {
-            self.counters.send_refused += u64::from(self.host.deliver.send(frame).is_err());
+            return false;
         }
+        let sent = self.host.deliver.send(frame).is_ok();
+        self.counters.send_refused += u64::from(!sent);
+        sent
     }
 
     /// Ends the node if somebody has deleted its interface: nothing can leave it or reach it.
@@ -721,6 +734,7 @@ impl Driver {
         let mut all = state::protocol_counters(&self.node.counters());
         let (of, table) = (self.counters, self.forwarding.counters);
         all.extend([
+            ("wake_ups", of.wake_ups),
             ("taken_up", of.taken_up),
             ("released", of.released),
             ("not_installed", of.not_installed),

@@ -3,7 +3,8 @@
 
 mod nodes;
 
-use gatewright_lsr::{MeshRouter, MeshSetup};
+use gatewright_link::{FrameSelection, FrameSocket};
+use gatewright_lsr::{MeshRouter, MeshSetup, MeshState};
 use gatewright_mesh::{MeshKeys, MeshMembers, MeshNodeKey, MeshRouting, MeshTrust, Profile};
 use gatewright_part::EventSink;
 use gatewright_testbed::{Namespace, Needs, wait_until};
@@ -11,6 +12,7 @@ use libtest_mimic::{Arguments, Failed};
 use nodes::{LIMIT, Mesh, missing, stream, towards, trial};
 use std::net::UdpSocket;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// The paper's Figure 6: S is 0, T is 6; three paths of two relays each.
 const FIGURE_6: [(usize, usize); 9] =
@@ -30,6 +32,8 @@ fn main() -> ExitCode {
         trial("an_authenticated_mesh_carries_packets", an_authenticated_mesh),
         trial("a_mesh_of_members_carries_packets", a_mesh_of_members),
         trial("a_cut_link_is_left_and_joined_again", a_cut_link),
+        trial("a_link_that_is_down_wakes_nobody", a_link_that_is_down),
+        trial("a_packet_whose_hops_are_spent_ends", spent_hops),
         trial("figure_6_survives_near_and_far_cuts", figure_6),
         trial("what_cannot_start_says_why", what_cannot_start),
     ];
@@ -114,8 +118,73 @@ fn routing_by_olsr() -> Result<(), Failed> {
     assert!(mesh.ping(3, &["-c5"], "fd99::2")?);
     let state = mesh.state(0)?;
     assert_eq!(state.routing, "olsr");
-    let count = |name| state.counters.iter().find(|(of, _)| *of == name).map(|(_, count)| *count);
-    assert!(count("olsr_sent") > Some(0) && count("olsr_ignored") == Some(0), "{state:?}");
+    assert!(count(&mesh, 0, "olsr_sent")? > 0);
+    assert_eq!(count(&mesh, 0, "olsr_ignored")?, 0);
+    Ok(())
+}
+
+/// A counter of a node.
+fn count(mesh: &Mesh, node: usize, name: &str) -> Result<u64, Failed> {
+    let counters = mesh.state(node)?.counters;
+    Ok(counters.iter().find(|(of, _)| *of == name).map(|(_, count)| *count).unwrap())
+}
+
+/// A link that has gone down leaves an error at its sockets: it does not keep the thread awake.
+fn a_link_that_is_down() -> Result<(), Failed> {
+    let mesh = Mesh::line(2, Profile::Default)?;
+    mesh.end(0, 1).down()?;
+    let is_down = |state: MeshState| state.links.iter().any(|link| link.state == "down");
+    assert!(wait_until(LIMIT, || mesh.state(0).is_ok_and(is_down)));
+    let before = count(&mesh, 0, "wake_ups")?;
+    std::thread::sleep(Duration::from_secs(2));
+    let woken = count(&mesh, 0, "wake_ups")? - before;
+    assert!(woken < 200, "woken {woken} times in two seconds");
+    Ok(())
+}
+
+/// A datagram of UDP in IPv4 (RFC 768, RFC 791) to port 7 of node 1 behind a label.
+fn labelled((to, from): (&str, &str), label: u32, ttl: u8) -> Vec<u8> {
+    let mac = |text: &str| -> Vec<u8> {
+        text.trim().split(':').map(|octet| u8::from_str_radix(octet, 16).unwrap()).collect()
+    };
+    let mut frame = [mac(to), mac(from), vec![0x88, 0x47]].concat();
+    // Bottom of the stack.
+    frame.extend((label << 12 | 0x100 | u32::from(ttl)).to_be_bytes());
+    let mut header = [0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0, 10, 99, 0, 1, 10, 99, 0, 2];
+    let words = header.as_chunks().0.iter().map(|&word| u32::from(u16::from_be_bytes(word)));
+    let sum: u32 = words.sum();
+    let checksum = !u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap();
+    header[10..12].copy_from_slice(&checksum.to_be_bytes());
+    frame.extend(header);
+    frame.extend([0, 7, 0, 7, 0, 12, 0, 0]);
+    frame.extend(b"spent");
+    frame.truncate(frame.len() - 1);
+    frame
+}
+
+/// A packet with a TTL of 1 ends at the node before the host, and is no early one.
+fn spent_hops() -> Result<(), Failed> {
+    let mesh = Mesh::line(2, Profile::Default)?;
+    assert!(mesh.ping(0, &["-c1"], "10.99.0.2")?);
+    let label = mesh.state(0)?.destinations[0].paths[0].label;
+    let far = mesh.nodes[1].run(|| UdpSocket::bind("10.99.0.2:7"))??;
+    far.set_read_timeout(Some(LIMIT))?;
+    let (own, other) = (mesh.end(0, 1), mesh.end(1, 0));
+    let (index, ends) = (own.index()?, (other.mac()?, own.mac()?));
+    let open = || FrameSocket::open(index, FrameSelection::Nothing, false);
+    let socket = mesh.nodes[0].run(open)??;
+    let send = |ttl| socket.send(&labelled((&ends.0, &ends.1), label, ttl));
+    let (ended, early) = (count(&mesh, 1, "not_forwarded")?, count(&mesh, 1, "early")?);
+    send(1)?;
+    let has_ended = || count(&mesh, 1, "not_forwarded").is_ok_and(|count| count == ended + 1);
+    assert!(wait_until(LIMIT, has_ended));
+    assert_eq!(count(&mesh, 1, "early")?, early);
+    // The next one is the first that arrives.
+    send(2)?;
+    let mut buffer = [0; 16];
+    assert_eq!(far.recv(&mut buffer)?, 4);
+    far.set_nonblocking(true)?;
+    assert!(far.recv(&mut buffer).is_err(), "the spent one has arrived");
     Ok(())
 }
 

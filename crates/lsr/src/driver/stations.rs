@@ -118,14 +118,22 @@ impl Driver {
         }
     }
 
-    /// An IP packet for a station whose label's entry came while it was on the way up.
-    pub(super) fn deliver_early(&mut self, port: BridgePort, station: NodeId, received: &[u8]) {
+    /// An IP packet for a station whose label's entry came while it was on the way up; `false` if it has
+    /// not left.
+    pub(super) fn deliver_early(
+        &mut self,
+        port: BridgePort,
+        station: NodeId,
+        received: &[u8],
+    ) -> bool {
         let known = self.station_port(port).filter(|known| known.forwards);
         let own = known.and_then(|known| known.properties).map(|found| found.mac);
         let ends = mac_of(station).zip(own);
         let popped = ends.and_then(|ends| frames::popped(ends, received));
         let sent = popped.zip(known).map(|(popped, known)| known.send_whole(&popped));
-        self.counters.send_refused += u64::from(!matches!(sent, Some(Ok(()))));
+        let sent = matches!(sent, Some(Ok(())));
+        self.counters.send_refused += u64::from(!sent);
+        sent
     }
 
     fn send_with_offloads(&mut self, port: BridgePort, received: &[u8]) {

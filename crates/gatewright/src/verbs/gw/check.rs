@@ -23,11 +23,11 @@ pub(super) struct Check {
 #[derive(Serialize)]
 struct ProgramReport {
     ok: bool,
-    files: Vec<Judgement>,
+    files: Vec<ProgramJudgement>,
 }
 
 #[derive(Serialize)]
-struct Judgement {
+struct ProgramJudgement {
     file: String,
     ok: bool,
     program: Option<Program>,
@@ -69,7 +69,7 @@ impl Program {
     }
 }
 
-impl fmt::Display for Judgement {
+impl fmt::Display for ProgramJudgement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ok: ", self.file)?;
         let Some(program) = &self.program else {
@@ -104,7 +104,7 @@ impl Check {
         for file in self.files {
             let (sources, compiled) = compile(&file)?;
             face.findings(&compiled.diagnostics, &sources);
-            files.push(Judgement {
+            files.push(ProgramJudgement {
                 file,
                 ok: !has_errors(&compiled.diagnostics),
                 program: compiled.program.map(Program::of),

@@ -58,7 +58,6 @@ struct PartialResult {
 
 /// A walk and its position.
 #[derive(Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about the walk")]
 pub(super) struct Search {
     filter: Filter,
     from: String,

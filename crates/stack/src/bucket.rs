@@ -244,7 +244,7 @@ mod tests {
             let mut bucket = Bucket::new(0, burst);
             let passed = (0..2000).filter(|_| bucket.take(Duration::from_secs(9))).count();
             assert_eq!(passed, usize::try_from(burst).unwrap());
-            assert!(!bucket.take(Duration::from_secs(86_400)));
+            assert!(!bucket.take(Duration::from_hours(24)));
         }
     }
 

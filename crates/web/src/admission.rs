@@ -127,8 +127,8 @@ impl WebAdmission {
         if admitted.is_none() && self.probe_places.make_room().await {
             admitted = permit();
         }
-        let _reserve = reserve.map(|reserve| TakenReserve(Arc::clone(reserve)));
-        let permit = Permit::Probe { _permit: admitted?, _reserve };
+        let taken = reserve.map(|reserve| TakenReserve(Arc::clone(reserve)));
+        let permit = Permit::Probe { _permit: admitted?, _reserve: taken };
         let expires_at = Some(Instant::now() + PROBE_WITHIN);
         Some(Standing { place: Arc::new(self.probe_places.open()), expires_at, _permit: permit })
     }

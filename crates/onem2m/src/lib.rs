@@ -63,7 +63,6 @@ mod schema;
 mod serialisation;
 pub mod status;
 mod stored;
-mod text_hash;
 pub mod time;
 mod tree;
 mod unique;

@@ -1,8 +1,7 @@
 //! Places that resources take up: of the whole tree, and of the branch in which they are; those of
 //! answers to non-blocking requests, of the node that has asked.
 
-use crate::text_hash::TextMap;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Places taken up. A branch is a child of the root with everything below it, by the number of that
 /// child; the root is in none.
@@ -66,7 +65,7 @@ impl Places {
 /// own, so no branch bounds them.
 #[derive(Debug, Default)]
 pub(crate) struct AnswerPlaces {
-    of_nodes: TextMap<Box<str>, usize>,
+    of_nodes: HashMap<Box<str>, usize>,
     all: usize,
 }
 

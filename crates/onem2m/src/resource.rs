@@ -4,7 +4,6 @@ use crate::dense::DenseMap;
 use crate::paged::PagedInstances;
 use crate::resource_type::ResourceType;
 use crate::stored::{Damage, InstanceHeader};
-use crate::text_hash::TextMap;
 use crate::time::Timestamp;
 use crate::tree::Slot;
 use core::fmt::Write;
@@ -12,7 +11,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// Mark in the text of each instance with labels.
@@ -64,7 +63,7 @@ pub(crate) struct Family {
     pub(crate) instances: DenseMap<u64, Slot>,
     /// Those that are paged out, if there are any.
     pub(crate) paged: Option<Box<PagedInstances>>,
-    pub(crate) names: TextMap<Arc<str>, Slot>,
+    pub(crate) names: HashMap<Arc<str>, Slot>,
     /// Those of the children that are subscriptions, but for those that lag behind.
     pub(crate) subscriptions: Vec<Slot>,
     /// Subscriptions that lag behind: they are notified later.

@@ -15,7 +15,6 @@ use crate::places::{AnswerPlaces, Places};
 use crate::resource::{Family, Resource};
 use crate::resource_type::ResourceType;
 use crate::stored::Damage;
-use crate::text_hash::TextMap;
 use crate::time::Timestamp;
 use core::time::Duration;
 use std::collections::{BTreeSet, HashMap};
@@ -62,7 +61,7 @@ pub(crate) struct Tree {
     slots: Vec<Option<Resource>>,
     free: Vec<Slot>,
     /// By identifier, all but instances: theirs tells their number, and they come and go fastest.
-    by_id: TextMap<Arc<str>, Slot>,
+    by_id: HashMap<Arc<str>, Slot>,
     by_seq: DenseMap<u64, Slot>,
     by_label: LabelIndex,
     places: Places,
@@ -88,7 +87,7 @@ impl Tree {
         Self {
             slots: Vec::new(),
             free: Vec::new(),
-            by_id: TextMap::default(),
+            by_id: HashMap::default(),
             by_seq: DenseMap::default(),
             by_label: LabelIndex::default(),
             places: Places::default(),

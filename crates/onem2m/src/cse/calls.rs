@@ -6,10 +6,9 @@ use crate::clock::Moment;
 use crate::limits::share;
 use crate::primitive::{Request, Response, Serialisation};
 use crate::status::Status;
-use crate::text_hash::TextMap;
 use core::time::Duration;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// A request to be sent to another entity.
@@ -107,7 +106,7 @@ pub(super) struct Calls {
     open: BTreeMap<CallId, Open>,
     deadlines: BTreeSet<(Moment, CallId)>,
     /// Requests by payer; the CSE's own have none.
-    by_payer: TextMap<Arc<str>, usize>,
+    by_payer: HashMap<Arc<str>, usize>,
     /// Requests with a payer.
     others: usize,
     /// Whether the last request to the registrar that has ended had no answer.

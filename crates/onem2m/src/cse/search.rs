@@ -15,7 +15,7 @@ use super::discover::is_of_own_text;
 use super::paging::{NeededRow, READ_ROWS};
 use super::{Cse, Done, Refusal, RequestContext, not_found};
 use crate::answer_octets::ReservedOctets;
-use crate::filter::{Combine, Filter, Judgement, Steps, Usage};
+use crate::filter::{Combine, Filter, FilterJudgement, Steps, Usage};
 use crate::limits::share;
 use crate::paged::InstanceRecord;
 use crate::primitive::{PartialContent, Request};
@@ -546,7 +546,7 @@ impl Cse {
         let from = Originator::at(&search.from, search.source, &search.by_place);
         let matches = |steps: &mut Steps| self.matches(&search.filter, &from, slot, steps);
         let judgement = search.steps.judge_one(matches)?;
-        if judgement == Judgement::Differs {
+        if judgement == FilterJudgement::Differs {
             return Ok(true);
         }
         search.steps.spend(ALLOWED)?;
@@ -628,7 +628,7 @@ impl Cse {
         record: &InstanceRecord,
     ) -> Result<Option<bool>, Refusal> {
         let judgement = match Self::matches_paged(&search.filter, record, &mut search.steps)? {
-            Some(matches) => Judgement::from(matches),
+            Some(matches) => FilterJudgement::from(matches),
             None => match search.text_of(record.seq) {
                 Some(text) => {
                     let from = Originator::at(&search.from, search.source, &search.by_place);
@@ -646,7 +646,7 @@ impl Cse {
                 None => return Ok(None),
             },
         };
-        if judgement == Judgement::Differs {
+        if judgement == FilterJudgement::Differs {
             return Ok(Some(true));
         }
         search.steps.spend(ALLOWED)?;
@@ -707,11 +707,11 @@ impl Search {
     /// returns whether the result has room.
     fn take_judged(
         &mut self,
-        judgement: Judgement,
+        judgement: FilterJudgement,
         found: (&Resource, Option<Slot>),
         is_shown: impl FnOnce() -> bool,
     ) -> bool {
-        if judgement == Judgement::TooCostly {
+        if judgement == FilterJudgement::TooCostly {
             self.partial.lacks_costly |= self.right == Right::Discover || is_shown();
             return true;
         }

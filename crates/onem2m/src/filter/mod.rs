@@ -8,7 +8,7 @@ mod steps;
 pub use content::ContentQuery;
 pub use labels::LabelsQuery;
 pub use place::PlaceQuery;
-pub use steps::{Judgement, Steps};
+pub use steps::{FilterJudgement, Steps};
 
 use crate::schema;
 use crate::status::{Refusal, Status};

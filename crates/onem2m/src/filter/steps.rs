@@ -12,7 +12,7 @@ pub struct Steps {
 
 /// Whether a resource matches conditions.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Judgement {
+pub enum FilterJudgement {
     /// It does.
     Matches,
     /// It does not.
@@ -21,7 +21,7 @@ pub enum Judgement {
     TooCostly,
 }
 
-impl From<bool> for Judgement {
+impl From<bool> for FilterJudgement {
     fn from(matches: bool) -> Self {
         if matches { Self::Matches } else { Self::Differs }
     }
@@ -53,11 +53,11 @@ impl Steps {
     pub fn judge_one(
         &mut self,
         judge: impl FnOnce(&mut Self) -> Result<bool, Refusal>,
-    ) -> Result<Judgement, Refusal> {
+    ) -> Result<FilterJudgement, Refusal> {
         let before = self.cut;
         match judge(self) {
-            Err(_) if self.cut > before => Ok(Judgement::TooCostly),
-            judged => judged.map(Judgement::from),
+            Err(_) if self.cut > before => Ok(FilterJudgement::TooCostly),
+            judged => judged.map(FilterJudgement::from),
         }
     }
 

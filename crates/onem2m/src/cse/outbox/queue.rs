@@ -7,8 +7,7 @@ use super::window::{AnswerTimes, Window};
 use super::{OutboxMessage, RefusedMessage};
 use crate::clock::Moment;
 use crate::cse::Token;
-use crate::text_hash::TextMap;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 /// Messages to one target in the order in which they were posted.
@@ -107,18 +106,18 @@ struct PayerMessages {
 /// Every outbox queue.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    pub(super) queues: TextMap<Arc<str>, Queue>,
-    pub(super) targets: TextMap<Arc<str>, OutboxTarget>,
+    pub(super) queues: HashMap<Arc<str>, Queue>,
+    pub(super) targets: HashMap<Arc<str>, OutboxTarget>,
     queue_of: BTreeMap<u64, Arc<str>>,
     /// What waits for each payer; all queues of devices share one.
-    by_payer: TextMap<Arc<str>, PayerMessages>,
+    by_payer: HashMap<Arc<str>, PayerMessages>,
     /// Places that all messages take up.
     places: usize,
     pub(super) due: BTreeSet<(Moment, Due)>,
     /// Whether devices' messages give way to answers.
     pub(super) overload: Overload,
     /// Queues with a rate limit: the end of the present window, and the notifications sent in it.
-    pub(super) paced: TextMap<Arc<str>, (Moment, usize)>,
+    pub(super) paced: HashMap<Arc<str>, (Moment, usize)>,
     /// Requests in progress by their numbers.
     pub(super) sendings: BTreeMap<u64, Sending>,
     pub(super) sendings_made: u64,

@@ -44,7 +44,7 @@ pub use line::DelayLine;
 pub use loaded::{FlentRoundTrips, LoadedRoundTrips, round_trips_under_load};
 pub use plan::{LabPlan, fit, plan};
 pub use processor::machine;
-pub use promise::{BalanceKeys, FlowPromise, UnusableModel, promise};
+pub use promise::{BalanceKeys, FlowPromise, MeasuredDelay, UnusableModel, promise};
 pub use result::{ConditionResult, HeldOutError, LabRun, LeftOut, ObserverCost, RelayModel};
 pub use round_trips::{RoundTripMedians, round_trips_beside_irtt};
 pub use run::{LabError, LabProgress, RunListener, run, run_with};

@@ -1,7 +1,7 @@
 //! How many flows of a kind a node carries under a bound, by its fitted model.
 
 use crate::result::{ConditionResult, LabRun, RelayModel};
-use gatewright_config::RelayKind;
+use gatewright_config::{NodeShape, RelayKind};
 use gatewright_delay::{FlowKind, LinearFit, NodeLoad, NodeModel, SetupTime};
 use serde::Serialize;
 
@@ -30,8 +30,27 @@ pub struct FlowPromise {
     pub beyond_rate: Option<u32>,
     /// The least and the most octets that were measured, if the flow's are fewer or more.
     pub beyond_octets: Option<[u16; 2]>,
+    /// The measurement that the bound excludes and that keeps the flows below its packets a second.
+    pub limited_by: Option<MeasuredDelay>,
+    /// Packets of the flow a second that the links of the run carry, if the flows together have more.
+    pub beyond_link: Option<f64>,
+    /// How many times the relay did its own work; what the kernel did for it was done once.
+    pub slowdown: u32,
     /// The model as keys of a description.
     pub model: BalanceKeys,
+}
+
+/// A measured delay that is longer than a bound.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct MeasuredDelay {
+    /// Octets of payload.
+    pub octets: u16,
+    /// Packets a second.
+    pub rate: u32,
+    /// Share of the probes whose delay was this or shorter.
+    pub quantile: f64,
+    /// Their delay in the node, in microseconds.
+    pub delay_us: f64,
 }
 
 /// Why nothing can be promised from a model.
@@ -66,6 +85,18 @@ pub enum UnusableModel {
     Error {
         /// Its mean error over left-out conditions, in percent.
         error_pct: f64,
+    },
+    /// Fewer packets, or smaller ones, took longer than the bound.
+    #[error(
+        "at {} octets and {}/s {} % were measured within {:.3} ms",
+        .0.octets, .0.rate, .0.quantile * 100.0, .0.delay_us / 1000.0
+    )]
+    Measured(MeasuredDelay),
+    /// The relay had a quota, in which it stands still at times of which its model does not know.
+    #[error("relays had a quota of {quota_pct} % of a processor, of which no model knows")]
+    Quota {
+        /// The quota, in percent of a processor.
+        quota_pct: u8,
     },
     /// Too many probes were lost at packets a second that the promise has, or fewer.
     #[error("{loss_pct:.1} % were lost at {rate}/s, and {allowed_pct:.1} % are allowed")]
@@ -130,7 +161,8 @@ const FLOWS_MAX: u32 = 1 << 20;
 /// `run`.
 ///
 /// The quantile is that of the measured delays around their mean, plus the wait of a queue whose
-/// tail is exponential. Many flows together arrive as a Poisson process.
+/// tail is exponential. Many flows together arrive as a Poisson process. A measurement goes before the
+/// model: where fewer or smaller packets took longer than the bound, no more are promised.
 ///
 /// # Errors
 ///
@@ -142,6 +174,10 @@ pub fn promise(
     flow: &FlowKind,
 ) -> Result<FlowPromise, UnusableModel> {
     let queue = model.queue.ok_or(UnusableModel::Unfitted)?;
+    let NodeShape { slowdown, quota_pct, .. } = run.experiment.node;
+    if quota_pct < 100 {
+        return Err(UnusableModel::Quota { quota_pct });
+    }
     let node = model.node_model()?;
     let fitted = queue.service.at(flow.octets);
     if !is_above_zero(fitted) {
@@ -152,11 +188,20 @@ pub fn promise(
         let load = NodeLoad::default().with(&node, flow, f64::from(flows));
         node.quantile(flow.octets, &load, flow.quantile).map(|delay| delay * 1e6)
     };
-    let keeps = |flows: u32| delay(flows).is_some_and(|it| it <= flow.bound_us);
+    let measured = Measured::of(run, model.relay);
+    let excluded = measured.longer_than_bound(flow);
+    let keeps = |flows: u32| {
+        let is_excluded = |it: MeasuredDelay| f64::from(flows) * flow.rate >= f64::from(it.rate);
+        delay(flows).is_some_and(|it| it <= flow.bound_us) && !excluded.is_some_and(is_excluded)
+    };
     let flows = most(keeps);
     let rate = f64::from(flows) * flow.rate;
-    let measured = Measured::of(run, model.relay);
     measured.check_losses(rate, flow.quantile)?;
+    let is_below_bound = delay(flows + 1).is_some_and(|it| it <= flow.bound_us);
+    let limited_by = excluded.filter(|_| is_below_bound && flows < FLOWS_MAX);
+    if let Some(it) = limited_by.filter(|_| flows == 0) {
+        return Err(UnusableModel::Measured(it));
+    }
     Ok(FlowPromise {
         relay: model.relay,
         flows,
@@ -169,8 +214,21 @@ pub fn promise(
         unsteady: measured.used().filter(|it| !it.steady).count(),
         beyond_rate: measured.beyond_rate(rate),
         beyond_octets: measured.beyond_octets(flow.octets),
+        limited_by,
+        beyond_link: link_rate(run, flow.octets).filter(|it| rate > *it),
+        slowdown,
         model: (&node).into(),
     })
+}
+
+/// Octets of the headers of a datagram on an Ethernet: 14, 20 of IPv4, 8 of UDP.
+const HEADERS: f64 = 42.0;
+
+/// Packets of so many octets of payload that the links of the run carry in a second, if they have a
+/// capacity.
+fn link_rate(run: &LabRun, octets: f64) -> Option<f64> {
+    let mbps = run.experiment.link.map(|it| it.capacity_mbps).filter(|it| *it > 0.0)?;
+    Some(mbps * 1e6 / (8.0 * (octets + HEADERS)))
 }
 
 /// The most flows that keep the bound, among those that are tried.
@@ -212,6 +270,19 @@ impl<'a> Measured<'a> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Of the conditions with as many octets as the flow, or fewer, whose measured delay is longer than
+    /// its bound: the one with the fewest packets a second.
+    fn longer_than_bound(&self, flow: &FlowKind) -> Option<MeasuredDelay> {
+        let longer = |it: &ConditionResult| {
+            let node = it.node.filter(|_| f64::from(it.octets) <= flow.octets)?;
+            let known = [(0.99, node.p99), (0.95, node.p95), (0.5, node.p50)];
+            let (quantile, delay_us) = known.into_iter().find(|it| it.0 <= flow.quantile)?;
+            let (octets, rate) = (it.octets, it.rate);
+            (delay_us > flow.bound_us).then_some(MeasuredDelay { octets, rate, quantile, delay_us })
+        };
+        self.used().filter_map(longer).min_by_key(|it| it.rate)
     }
 
     /// The most packets a second that were measured, if `rate` is above them.

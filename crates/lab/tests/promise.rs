@@ -209,3 +209,53 @@ fn larger_packets_are_never_promised_more_flows() {
     let larger = promise(&run, &FlowKind { octets: 10_001.0, ..flow(6000.0) });
     assert!(matches!(larger, Err(UnusableModel::ServiceTime { .. })), "{larger:?}");
 }
+
+/// The run with delays of the node at each condition: these are its percentiles.
+fn with_delays(delays: [(f64, f64); 3]) -> LabRun {
+    let mut run = run();
+    for (condition, (p50, p95)) in run.conditions.iter_mut().zip(delays) {
+        let of = |share: u32| if share < 90 { p50 } else { p95 };
+        let probes: Vec<f64> = (0..100).map(of).collect();
+        condition.node = gatewright_lab::analysis::DelaySummary::of(&probes);
+    }
+    run
+}
+
+/// The conditions are 400 octets at 200/s, 100 at 200/s, and 400 at 800/s; the flows have 100 octets.
+#[test]
+fn a_measurement_goes_before_the_model() {
+    let slow_small = with_delays([(1000.0, 1000.0), (1000.0, 9000.0), (1000.0, 1000.0)]);
+    let promised = promise(&slow_small, &flow(6000.0)).unwrap();
+    let measured = promised.limited_by.unwrap();
+    assert_eq!((promised.flows, measured.octets, measured.rate), (19, 100, 200), "{promised:?}");
+    assert!((measured.delay_us - 9000.0).abs() < 1e-9 && (measured.quantile - 0.95).abs() < 1e-9);
+    let fast = FlowKind { rate: 200.0, ..flow(6000.0) };
+    assert_eq!(promise(&slow_small, &fast), Err(UnusableModel::Measured(measured)));
+    // Half of them were in time, which is all that these flows ask.
+    let half = promise(&slow_small, &FlowKind { quantile: 0.5, ..flow(6000.0) }).unwrap();
+    assert!(half.flows > 52 && half.limited_by.is_none(), "{half:?}");
+    // Larger packets say nothing of smaller ones.
+    let slow_large = with_delays([(9000.0, 9000.0), (1000.0, 1000.0), (9000.0, 9000.0)]);
+    assert_eq!(promise(&slow_large, &flow(6000.0)).unwrap().flows, 52);
+    // Where the model sees the bound first, the measurement limits nothing.
+    let slow_fast = with_delays([(1000.0, 1000.0), (1000.0, 1000.0), (1000.0, 9000.0)]);
+    let large = promise(&slow_fast, &FlowKind { octets: 400.0, ..flow(6000.0) }).unwrap();
+    assert_eq!((large.flows, large.limited_by), (52, None));
+}
+
+#[test]
+fn a_quota_promises_nothing_and_links_and_slowness_are_told() {
+    let mut run = run();
+    run.experiment.node.slowdown = 20;
+    let link = "title = 't'\nrelays = ['kernel']\n[centre]\noctets = 100\nrate = 1\n\
+        [link]\ncapacity_mbps = 0.25\n";
+    run.experiment.link = parse_experiment(SourceId::default(), link).unwrap().link;
+    let promised = promise(&run, &flow(6000.0)).unwrap();
+    assert_eq!(promised.slowdown, 20);
+    // 142 octets with their headers at 0.25 Mbit/s.
+    let carried = promised.beyond_link.unwrap();
+    assert!((carried - 220.07).abs() < 0.01, "{carried}");
+    assert_eq!(promise(&run, &FlowKind { rate: 0.01, ..flow(1010.0) }).unwrap().beyond_link, None);
+    run.experiment.node.quota_pct = 99;
+    assert_eq!(promise(&run, &flow(6000.0)), Err(UnusableModel::Quota { quota_pct: 99 }));
+}

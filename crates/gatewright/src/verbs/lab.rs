@@ -28,7 +28,7 @@ pub(super) const JSON: &str = "run: {title, unfinished, files: {html, json, csv}
      repetitions, probes, seconds, seconds_max, namespaces}; compare: {machines, conditions: \
      [{relay, octets, rate, load_pct, batch, awake, frequency_mhz, steady, difference: {delays, relative, interval, verdict}}], \
      unmatched, level}; promise: [{relay, flows, or_more, load, delay_us, next_us, error_pct, conditions, unsteady, beyond_rate, \
-     beyond_octets, model: {fixed_ns, octet_ps, variation_pct, spread_pct}} or {relay, flows: null, \
+     beyond_octets, limited_by: {octets, rate, quantile, delay_us}, beyond_link, slowdown, model: {fixed_ns, octet_ps, variation_pct, spread_pct}} or {relay, flows: null, \
      model: null, cause}]; balance: {nodes, links, offered, \
      seed, policies: [{policy, flows, violations_pct, packets, busiest_pct, refused}]}; mesh: {seed, nodes, links, \
      events, seconds, figures: [{name, value}], violations}; stamp send: {sent, reflected, repeated, foreign, stateful, \

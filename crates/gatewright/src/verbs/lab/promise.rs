@@ -15,7 +15,8 @@ use std::{fmt::Write, ops::RangeInclusive};
 /// `gatewright lab promise lab-default.json --rate 50 --octets 400 --within-ms 5` answers for each
 /// relay of that run. The prediction is of the node's delay alone; links come on top. Nothing is
 /// promised from a model without a service time, or that errs by more than 50 %, nor where more
-/// packets were lost than the flows allow; the cause is told. Ends with 1 if no relay can promise.
+/// packets were lost than the flows allow, or where a quota or a measured delay excludes it; the cause is
+/// told. Ends with 1 if no relay can promise a flow.
 #[derive(Debug, clap::Args)]
 pub(super) struct Promise {
     /// The results (JSON) of a run on this node.
@@ -54,7 +55,8 @@ impl Promise {
         };
         let answers: Vec<RelayAnswer> = run.models.iter().map(answer).collect();
         face.answer(&answers, || text(&answers, &flow, self.model))?;
-        let has_any = answers.iter().any(|it| matches!(it, RelayAnswer::Promise(_)));
+        let has_any =
+            answers.iter().any(|it| matches!(it, RelayAnswer::Promise(it) if it.flows > 0));
         Ok(if has_any { Exit::Success } else { Exit::Negative })
     }
 }
@@ -112,7 +114,7 @@ fn text(answers: &[RelayAnswer], flow: &FlowKind, has_models: bool) -> String {
     for it in answers {
         // Writing to a string cannot fail.
         let _ = match it {
-            RelayAnswer::Promise(it) => push_promise(&mut text, it, has_models),
+            RelayAnswer::Promise(it) => push_promise(&mut text, it, flow, has_models),
             RelayAnswer::Nothing { relay, cause, .. } if has_models => {
                 writeln!(text, "{:20} no promise: {cause}\n    # none: {cause}", relay.name())
             }
@@ -124,7 +126,12 @@ fn text(answers: &[RelayAnswer], flow: &FlowKind, has_models: bool) -> String {
     text
 }
 
-fn push_promise(text: &mut String, it: &FlowPromise, has_models: bool) -> std::fmt::Result {
+fn push_promise(
+    text: &mut String,
+    it: &FlowPromise,
+    flow: &FlowKind,
+    has_models: bool,
+) -> std::fmt::Result {
     let millis = |us: Option<f64>| {
         us.map_or_else(|| "overloaded".to_owned(), |us| format!("{:.3} ms", us / 1000.0))
     };
@@ -140,10 +147,26 @@ fn push_promise(text: &mut String, it: &FlowPromise, has_models: bool) -> std::f
         it.error_pct
     )?;
     if let Some(most) = it.beyond_rate {
-        write!(text, "; beyond the measured {most}/s")?;
+        let times = f64::from(it.flows) * flow.rate / f64::from(most.max(1));
+        write!(text, "; {times:.1} times the most that was measured, {most}/s")?;
     }
     if let Some([least, most]) = it.beyond_octets {
         write!(text, "; beyond the measured {least} to {most} octets")?;
+    }
+    if let Some(measured) = it.limited_by {
+        let share = measured.quantile * 100.0;
+        let (rate, ms) = (measured.rate, measured.delay_us / 1000.0);
+        write!(
+            text,
+            "; with more, as at {rate}/s {share} % were measured within {ms:.3} ms, too late"
+        )?;
+    }
+    if let Some(carried) = it.beyond_link {
+        write!(text, "; the links of this run carry {carried:.0}/s")?;
+    }
+    if it.slowdown > 1 {
+        let times = it.slowdown;
+        write!(text, "; the relay's own work was done {times} times, the kernel's once")?;
     }
     if it.unsteady > 0 {
         write!(text, "; {} of {} conditions unsteady", it.unsteady, it.conditions)?;

@@ -120,13 +120,13 @@ impl Carriage {
 }
 
 /// Sends `count` probes of a condition by their schedule; a late one is sent at once, and none is
-/// left out (no coordinated omission). Returns how many the system refused.
+/// left out (no coordinated omission), until `stop` is set. Returns how many the system refused.
 pub(crate) fn send(
     carriage: &mut Carriage,
     records: &ProbeRecords,
-    (condition, arrivals): (Centre, Arrivals),
+    (condition, arrivals, random): (Centre, Arrivals, &mut Random),
     (tag, count): ([u8; 8], u32),
-    random: &mut Random,
+    stop: &AtomicBool,
 ) -> u32 {
     const LEAD_NS: u64 = 2_000_000;
     let batch = u32::from(condition.batch.max(1));
@@ -134,6 +134,9 @@ pub(crate) fn send(
     let mut due = clock::now() + LEAD_NS;
     let mut refused = 0;
     for sequence in 0..count {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
         let payload = carriage.payload(ProbeIdentity { sequence, tag }, records);
         clock::sleep_until(due);
         records.set(sequence, Place::Due, due);

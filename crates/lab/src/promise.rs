@@ -12,7 +12,7 @@ pub struct FlowPromise {
     pub relay: RelayKind,
     /// Flows that it carries together.
     pub flows: u32,
-    /// Whether it carries more, and how many was not searched.
+    /// Whether it carries more by the model, which is not believed so far beyond what was measured.
     pub or_more: bool,
     /// Its load with these, from 0 to 1.
     pub load: f64,
@@ -156,13 +156,18 @@ fn whole(number: f64, least: f64) -> u64 {
 
 /// Flows that are tried at the most.
 const FLOWS_MAX: u32 = 1 << 20;
+/// How many times the most packets a second that were measured are promised at the most.
+const BEYOND_MAX: f64 = 10.0;
+/// The shortest service time that is believed, in seconds: a nanosecond.
+const SERVICE_MIN: f64 = 1e-9;
 
 /// The largest number of flows whose predicted delay keeps the bound, by the `model` of a relay in
 /// `run`.
 ///
 /// The quantile is that of the measured delays around their mean, plus the wait of a queue whose
 /// tail is exponential. Many flows together arrive as a Poisson process. A measurement goes before the
-/// model: where fewer or smaller packets took longer than the bound, no more are promised.
+/// model: where fewer or smaller packets took longer than the bound, no more are promised. Nor are more
+/// than ten times the packets that were measured.
 ///
 /// # Errors
 ///
@@ -189,23 +194,27 @@ pub fn promise(
         node.quantile(flow.octets, &load, flow.quantile).map(|delay| delay * 1e6)
     };
     let measured = Measured::of(run, model.relay);
+    let highest = BEYOND_MAX * f64::from(measured.rate_max().ok_or(UnusableModel::Unfitted)?);
     let excluded = measured.longer_than_bound(flow);
     let keeps = |flows: u32| {
         let is_excluded = |it: MeasuredDelay| f64::from(flows) * flow.rate >= f64::from(it.rate);
-        delay(flows).is_some_and(|it| it <= flow.bound_us) && !excluded.is_some_and(is_excluded)
+        f64::from(flows) * flow.rate <= highest
+            && delay(flows).is_some_and(|it| it <= flow.bound_us)
+            && !excluded.is_some_and(is_excluded)
     };
     let flows = most(keeps);
     let rate = f64::from(flows) * flow.rate;
     measured.check_losses(rate, flow.quantile)?;
     let is_below_bound = delay(flows + 1).is_some_and(|it| it <= flow.bound_us);
-    let limited_by = excluded.filter(|_| is_below_bound && flows < FLOWS_MAX);
+    let is_too_far = flows == FLOWS_MAX || f64::from(flows + 1) * flow.rate > highest;
+    let limited_by = excluded.filter(|_| is_below_bound && !is_too_far);
     if let Some(it) = limited_by.filter(|_| flows == 0) {
         return Err(UnusableModel::Measured(it));
     }
     Ok(FlowPromise {
         relay: model.relay,
         flows,
-        or_more: flows == FLOWS_MAX && keeps(flows + 1),
+        or_more: is_below_bound && is_too_far,
         load: rate * node.service_time(flow.octets),
         delay_us: (flows > 0).then(|| delay(flows)).flatten(),
         next_us: delay(flows + 1),
@@ -287,8 +296,12 @@ impl<'a> Measured<'a> {
 
     /// The most packets a second that were measured, if `rate` is above them.
     fn beyond_rate(&self, rate: f64) -> Option<u32> {
-        let most = self.used().map(|it| it.rate).max().unwrap_or(0);
-        (rate > f64::from(most)).then_some(most)
+        self.rate_max().filter(|most| rate > f64::from(*most))
+    }
+
+    /// The most packets a second that were measured.
+    fn rate_max(&self) -> Option<u32> {
+        self.used().map(|it| it.rate).max()
     }
 
     /// The sizes that were measured, if `octets` are not between them.
@@ -321,7 +334,7 @@ impl RelayModel {
         if let Some(setup) = queue.setup.filter(is_setup_wrong) {
             return Err(UnusableModel::SetupTime { longest_us: setup.longest * 1e6 });
         }
-        if queue.error_pct.is_nan() || queue.error_pct > ERROR_PCT_MAX {
+        if !(0.0..=ERROR_PCT_MAX).contains(&queue.error_pct) {
             return Err(UnusableModel::Error { error_pct: queue.error_pct });
         }
         Ok(NodeModel {
@@ -335,5 +348,5 @@ impl RelayModel {
 }
 
 fn is_above_zero(number: f64) -> bool {
-    number > 0.0 && number.is_finite()
+    number >= SERVICE_MIN && number.is_finite()
 }

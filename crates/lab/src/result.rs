@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// The result of an experiment. Delays are in microseconds unless a name says otherwise.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct LabRun {
-    /// Version of this form: 1.
+    /// Version of this form: [`Self::FORM`].
     pub form: u32,
     /// Why the run is not whole, and how far it is; none if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -222,6 +222,9 @@ pub struct HeldOutError {
 }
 
 impl LabRun {
+    /// The version of the form that this program writes and reads.
+    pub const FORM: u32 = 1;
+
     /// The relays in the order of their first condition.
     pub fn relays(&self) -> Vec<RelayKind> {
         let mut relays: Vec<RelayKind> = self.conditions.iter().map(|it| it.relay).collect();

@@ -19,6 +19,8 @@ use gatewright_config::{Centre, Experiment, RelayKind};
 use gatewright_sim::Random;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant, SystemTime};
 
 /// Why an experiment cannot be run.
@@ -51,6 +53,9 @@ const QUIET_TURNS: u32 = 200;
 const TURNS_MAX: u32 = 2000;
 /// Sleep before a turn.
 const TURN: Duration = Duration::from_millis(2);
+/// How often it is looked whether a repetition is to end before its last probe: seldom, as it is done on
+/// the processors that are measured.
+const LOOK_FOR_STOP: Duration = Duration::from_millis(100);
 /// A jump of the wall clock against the monotonic one that is a warning.
 const JUMP_NS: u64 = 1_000_000;
 
@@ -324,7 +329,10 @@ impl<'experiment> Lab<'experiment> {
             if listener.is_stop_requested() {
                 break;
             }
-            self.repeat(&setting, condition);
+            self.repeat(&setting, condition, listener);
+            if listener.is_stop_requested() {
+                break;
+            }
             self.tell(kind, condition);
             listener.progress(&self.progress);
         }
@@ -363,7 +371,7 @@ impl<'experiment> Lab<'experiment> {
         let (conditions, models) =
             summaries(&self.measured, self.experiment, resamples, &mut warnings);
         LabRun {
-            form: 1,
+            form: LabRun::FORM,
             unfinished,
             experiment: self.experiment.clone(),
             machine: self.facts.machine.clone(),
@@ -431,7 +439,7 @@ impl<'experiment> Lab<'experiment> {
         let stamps = self.bed.stamp(kind)?;
         let mut setting = Setting { kind, stamps, receiver, relays };
         for _attempt in 0..5 {
-            let repetition = self.probe(&setting, relay::WARM, 25);
+            let repetition = self.probe(&setting, relay::WARM, 25, &|| false);
             if repetition.is_ok_and(|it| it.median_end_to_end().is_some()) {
                 return Ok(setting);
             }
@@ -440,10 +448,12 @@ impl<'experiment> Lab<'experiment> {
         Err(why)
     }
 
-    /// One repetition of a condition; a failure is a warning, and the condition has one fewer.
-    fn repeat(&mut self, setting: &Setting, condition: Centre) {
+    /// One repetition of a condition; a failure is a warning, and the condition has one fewer. So it has
+    /// if the listener requests a stop meanwhile.
+    fn repeat(&mut self, setting: &Setting, condition: Centre, listener: &dyn RunListener) {
         let count = plan::probes(self.experiment, condition);
-        match self.probe(setting, condition, count) {
+        match self.probe(setting, condition, count, &|| listener.is_stop_requested()) {
+            _ if listener.is_stop_requested() => {}
             Ok(repetition) => {
                 let of_relay = self.measured.entry(setting.kind).or_default();
                 match of_relay.iter_mut().find(|(it, _)| *it == condition) {
@@ -455,12 +465,13 @@ impl<'experiment> Lab<'experiment> {
         }
     }
 
-    /// Sends `count` probes and collects their times.
+    /// Sends `count` probes, fewer if a stop is requested, and collects their times.
     fn probe(
         &mut self,
         setting: &Setting,
         condition: Centre,
         count: u32,
+        is_stop_requested: &dyn Fn() -> bool,
     ) -> Result<Repetition, String> {
         self.tags += 1;
         let tag = (self.experiment.seed ^ self.tags << 16).to_be_bytes();
@@ -481,18 +492,31 @@ impl<'experiment> Lab<'experiment> {
         let before = setting.receiver.arrived();
         let records = &self.records;
         let (arrivals, random) = (self.experiment.arrivals, &mut self.random);
+        let stop = &AtomicBool::new(false);
+        let (tell, ended) = channel();
         let sending = std::thread::scope(|scope| {
-            let work = || {
+            let work = move || {
                 pin(ends);
                 // Wake-ups as exact as the system has them; without it they are 50 µs late.
                 let _ = nix::sys::prctl::set_timerslack(1);
-                send(&mut carriage, records, (condition, arrivals), (tag, count), random)
+                let schedule = (condition, arrivals, random);
+                let refused = send(&mut carriage, records, schedule, (tag, count), stop);
+                // Nobody waits if the sender's thread ends otherwise.
+                let _ended = tell.send(());
+                refused
             };
-            scope.spawn(work).join()
+            let sender = scope.spawn(work);
+            while ended.recv_timeout(LOOK_FOR_STOP) == Err(RecvTimeoutError::Timeout) {
+                if is_stop_requested() {
+                    stop.store(true, Ordering::Relaxed);
+                }
+            }
+            sender.join()
         });
         let refused = sending.map_err(|_| "the sender's thread panicked".to_owned())?;
         let mut last = LastProbes { missing: u64::from(count), quiet: 0, turns: 0 };
-        while last.may_arrive(setting.receiver.arrived() - before, count) {
+        let is_stopped = stop.load(Ordering::Relaxed);
+        while !is_stopped && last.may_arrive(setting.receiver.arrived() - before, count) {
             std::thread::sleep(TURN);
         }
         let (steal_pct, _) = ProcessorTime::read().since(times);
@@ -580,7 +604,9 @@ impl<'experiment> Lab<'experiment> {
                 }
                 let is_on = turn == 0;
                 setting.stamps = if is_on { self.bed.stamp(kind).ok()? } else { None };
-                let median = self.probe(&setting, condition, count).ok()?.median_end_to_end()?;
+                let stops = || listener.is_stop_requested();
+                let repetition = self.probe(&setting, condition, count, &stops).ok()?;
+                let median = repetition.median_end_to_end()?;
                 if let Some(medians) = medians.get_mut(turn) {
                     medians.push(median);
                 }
@@ -693,6 +719,32 @@ mod tests {
         let measured: Vec<RelayKind> = lab.measured.keys().copied().collect();
         assert_eq!(measured, [RelayKind::TranslateUdp]);
         assert!(!lab.is_left_out(RelayKind::GraphXdp), "{:?}", lab.left_out);
+    }
+
+    /// Requests a stop a while after the beginning.
+    struct StopAfter(Instant);
+
+    impl RunListener for StopAfter {
+        fn progress(&mut self, _: &LabProgress) {}
+
+        fn unfinished(&mut self, _: &LabRun) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn is_stop_requested(&self) -> bool {
+            self.0.elapsed() > Duration::from_secs(2)
+        }
+    }
+
+    /// A repetition of an hour: what there is of it is no repetition.
+    #[test]
+    fn a_stop_ends_the_repetition_that_is_under_way() {
+        let experiment = experiment("[centre]\noctets = 100\nrate = 10\n");
+        let experiment = Experiment { seconds: 3600.0, ..experiment };
+        let mut lab = Lab::build(&experiment, loopback(&experiment)).unwrap();
+        lab.rounds(&[RelayKind::TranslateUdp], &mut StopAfter(Instant::now()));
+        assert!(lab.measured.is_empty() && lab.warnings.is_empty(), "{:?}", lab.warnings);
+        assert!(lab.facts.begin.elapsed() < Duration::from_mins(10));
     }
 
     #[test]

@@ -143,6 +143,14 @@ fn result(path: &str, face: Face) -> Result<LabRun, Failure> {
         };
         Failure::new(Exit::Configuration, message)
     })?;
+    let wrong = |why: String| Failure::new(Exit::Configuration, format!("{path}: {why}"));
+    if run.form != LabRun::FORM {
+        let why = format!("results of form {}: this program reads form {}", run.form, LabRun::FORM);
+        return Err(wrong(why));
+    }
+    if run.conditions.iter().any(|it| it.received > it.sent) {
+        return Err(wrong("more probes were received than sent".to_owned()));
+    }
     if let Some(why) = &run.unfinished {
         face.note(&format!("{path}: the run is unfinished: {why}"));
     }

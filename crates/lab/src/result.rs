@@ -233,6 +233,11 @@ impl LabRun {
         relays
     }
 
+    /// Whether a relay has a delay under any condition.
+    pub fn has_delays(&self) -> bool {
+        self.conditions.iter().any(|it| it.node.is_some() || it.end_to_end.is_some())
+    }
+
     /// A relay's condition.
     pub fn condition(&self, relay: RelayKind, condition: Centre) -> Option<&ConditionResult> {
         self.conditions.iter().find(|it| it.relay == relay && it.condition() == condition)

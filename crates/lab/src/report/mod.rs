@@ -10,6 +10,6 @@ mod table;
 pub use between::{agents_csv, agents_html};
 pub use chart::{BarChart, ChartSeries, ChartSpan, LabChart, Mark};
 pub(crate) use figures::in_words;
-pub use page::html;
+pub use page::{counted, html};
 pub use statements::{Agreement, PaperStatement, statements};
 pub use table::csv;

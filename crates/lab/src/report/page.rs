@@ -7,7 +7,9 @@ use super::table::csv;
 use crate::analysis::{ConfidenceInterval, DelaySummary, ModelChoice};
 use crate::covariates::Covariates;
 use crate::result::{LabRun, RelayModel};
+use gatewright_onem2m::Timestamp;
 use std::fmt::Write;
+use std::time::Duration;
 
 /// The report of a run.
 pub fn html(run: &LabRun) -> String {
@@ -32,6 +34,11 @@ pub fn html(run: &LabRun) -> String {
     method(&mut page, run);
     machine(&mut page, run);
     page + "</main></body></html>\n"
+}
+
+/// A number of things whose plural has an s.
+pub fn counted(count: usize, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
 /// The beginning of a table that may be wider than the window: by keyboard, too, it can be scrolled.
@@ -66,17 +73,21 @@ fn head(page: &mut String, run: &LabRun) {
     let probes: usize = run.conditions.iter().map(|it| it.sent).sum();
     let _ = write!(
         page,
-        "<h1>{}</h1><p class=\"soft\">Relaying delay on {}. {} relays, {} conditions, {probes} probes \
-         in {:.0} s; Gatewright {}.</p>",
+        "<h1>{}</h1><p class=\"soft\">Relaying delay on {}. {}, {}, {} in {:.0} s; \
+         Gatewright {}.</p>",
         escape(&run.experiment.title),
         escape(&run.machine),
-        run.relays().len(),
-        run.conditions.len(),
+        counted(run.relays().len(), "relay"),
+        counted(run.conditions.len(), "condition"),
+        counted(probes, "probe"),
         run.seconds,
         escape(&run.version)
     );
     if let Some(why) = &run.unfinished {
         let _ = write!(page, "<p class=\"warning\">This run is unfinished: {}.</p>", escape(why));
+    }
+    if !run.has_delays() {
+        page.push_str("<p class=\"warning\">No relay has a result.</p>");
     }
     if !run.optimised {
         page.push_str(
@@ -95,8 +106,8 @@ fn head(page: &mut String, run: &LabRun) {
     if !run.warnings.is_empty() {
         let _ = write!(
             page,
-            "<details class=\"warning\"><summary>{} warnings: what disturbed this run</summary><ul>",
-            run.warnings.len()
+            "<details class=\"warning\"><summary>{}: what disturbed this run</summary><ul>",
+            counted(run.warnings.len(), "warning")
         );
         for warning in &run.warnings {
             let _ = write!(page, "<li>{}</li>", escape(warning));
@@ -380,6 +391,15 @@ fn observing(run: &LabRun) -> String {
     )
 }
 
+/// Seconds since 1970 as a date and a time.
+fn in_utc(seconds: u64) -> String {
+    let text = Timestamp::new(Duration::from_secs(seconds)).to_string();
+    let of = |from, to| text.get(from..to).unwrap_or_default();
+    let (year, month, day) = (of(0, 4), of(4, 6), of(6, 8));
+    let (hour, minute, second) = (of(9, 11), of(11, 13), of(13, 15));
+    format!("{year}-{month}-{day} {hour}:{minute}:{second} UTC")
+}
+
 fn machine(page: &mut String, run: &LabRun) {
     let earlier = || "Covariates were not recorded.".to_owned();
     let covariates = run.covariates.as_ref().map_or_else(earlier, Covariates::text);
@@ -390,12 +410,29 @@ fn machine(page: &mut String, run: &LabRun) {
     let _ = write!(
         page,
         "<h2>Machine</h2><p>{}. {} Time taken by the host: at most {worst:.1} % of a condition. Started \
-         {} s after 1970-01-01, {:.0} s long.</p>\
+         {}, {:.0} s long.</p>\
          <details><summary>The experiment</summary><pre>{}</pre></details>",
         escape(&run.machine),
         escape(&covariates),
-        run.started,
+        in_utc(run.started),
         run.seconds,
         escape(&experiment)
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 3339 §5.8: `1985-04-12T23:20:50.52Z` is 482196050.52 s after 1970.
+    #[test]
+    fn a_start_is_a_date_and_a_time() {
+        assert_eq!(in_utc(482_196_050), "1985-04-12 23:20:50 UTC");
+        assert_eq!(in_utc(0), "1970-01-01 00:00:00 UTC");
+    }
+
+    #[test]
+    fn one_thing_has_no_plural() {
+        assert_eq!([0, 1, 2].map(|it| counted(it, "relay")), ["0 relays", "1 relay", "2 relays"]);
+    }
 }

@@ -35,13 +35,13 @@ pub fn statements(run: &LabRun) -> Vec<PaperStatement> {
     let rows = [
         (
             "Relaying by an application takes at least ten times as long as kernel routing.",
-            ten_times(run),
+            by_speed(run, ten_times(run)),
         ),
         (
             "Pulling packets up to an application costs more than 100 µs on a Raspberry Pi Zero W.",
-            application(run),
+            by_speed(run, application(run)),
         ),
-        ("The delay of encryption is linear in the payload.", linear(run)),
+        ("The delay of encryption is linear in the payload.", by_speed(run, linear(run))),
         (
             "Delay spikes at 1000 octets, 200/s: 53 by kernel routing, 115 by translation, 9 by encryption.",
             spikes(run),
@@ -55,9 +55,12 @@ pub fn statements(run: &LabRun) -> Vec<PaperStatement> {
         ),
         (
             "NLR is below 5 % by kernel routing, about 30 % by translation, and grows linearly by encryption.",
-            ratios(run),
+            by_speed(run, ratios(run)),
         ),
-        ("The node takes longer than the link above 1200 octets by encryption.", exceeds(run)),
+        (
+            "The node takes longer than the link above 1200 octets by encryption.",
+            by_speed(run, exceeds(run)),
+        ),
         (
             "The higher the rate, the lower the mean delay; the cause is unknown.",
             falls_with_rate(run),
@@ -76,6 +79,20 @@ type Finding = Option<(Agreement, String)>;
 
 const fn judged(is_same: bool, ours: String) -> (Agreement, String) {
     (if is_same { Agreement::Same } else { Agreement::Different }, ours)
+}
+
+/// Names what made the node slower than this machine, beside a finding on its speed.
+fn by_speed(run: &LabRun, finding: Finding) -> Finding {
+    let node = run.experiment.node;
+    let (agreement, mut ours) = finding?;
+    // Writing to a string cannot fail.
+    if node.slowdown > 1 {
+        let _ = write!(ours, "; the relay's work was done {} times (slowdown)", node.slowdown);
+    }
+    if node.quota_pct < 100 {
+        let _ = write!(ours, "; the relay had a quota of {} % of a processor", node.quota_pct);
+    }
+    Some((agreement, ours))
 }
 
 fn node(run: &LabRun, relay: RelayKind) -> Option<DelaySummary> {
@@ -139,8 +156,9 @@ fn linear(run: &LabRun) -> Finding {
 }
 
 fn spikes(run: &LabRun) -> Finding {
+    let at = Centre { octets: 1000, rate: 200, ..run.experiment.centre };
     let count = |relay| {
-        let it = run.centre(relay)?;
+        let it = run.condition(relay, at)?;
         Some((it.spikes, it.node?.count))
     };
     let kernel = count(RelayKind::Kernel)?;
@@ -202,7 +220,9 @@ fn jitter_grows(run: &LabRun) -> Finding {
 }
 
 fn loss(run: &LabRun) -> Finding {
-    run.centre(encryption(run))?;
+    let relay = encryption(run);
+    let is_measured = run.conditions.iter().any(|it| it.relay == relay && it.rate >= 200);
+    is_measured.then_some(())?;
     let mut lossy: Vec<RelayKind> =
         run.conditions.iter().filter(|it| it.received < it.sent).map(|it| it.relay).collect();
     lossy.sort_unstable();
@@ -321,18 +341,89 @@ fn steady_at_1200(run: &LabRun) -> Finding {
 }
 
 fn exceeds(run: &LabRun) -> Finding {
-    let relay = encryption(run);
-    let above: Vec<u16> = sizes(run, relay)
+    /// Size above which the paper's node takes longer.
+    const OCTETS: u16 = 1200;
+    let measured: Vec<(u16, bool)> = sizes(run, encryption(run))
         .iter()
-        .filter(|it| it.node.zip(it.link).is_some_and(|(node, link)| node.p50 > link.p50))
-        .map(|it| it.octets)
+        .filter_map(|it| Some((it.octets, it.node?.p50 > it.link?.p50)))
         .collect();
-    let all = sizes(run, relay).len();
-    (all > 1).then_some(())?;
-    let least = above.iter().min();
+    let is_any = |side: fn(u16) -> bool| measured.iter().any(|(octets, _)| side(*octets));
+    (is_any(|it| it <= OCTETS) && is_any(|it| it > OCTETS)).then_some(())?;
+    let least = measured.iter().filter(|(_, is_longer)| *is_longer).map(|(octets, _)| octets).min();
     let ours = least.map_or_else(
         || "the link takes longer at every size".to_owned(),
         |least| format!("from {least} octets on"),
     );
     Some(judged(least.is_some_and(|least| (1000..=1400).contains(least)), ours))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// A run of relays whose node delay is longer than the link's at every size.
+    fn run(octets: &[u16], rate: u32, node: &str) -> LabRun {
+        let text = format!(
+            "title = 't'\nrelays = ['encrypt-portable']\n[centre]\noctets = {}\nrate = {rate}\n{node}",
+            octets[0]
+        );
+        let source = gatewright_diagnostic::SourceId::default();
+        let experiment = gatewright_config::parse_experiment(source, &text).unwrap();
+        let summary = |median: f64| {
+            json!({
+                "count": 100, "mean": median, "deviation": 1.0, "min": 1.0, "p5": 1.0, "p25": 1.0,
+                "p50": median, "p75": median, "p95": median, "p99": median, "max": median
+            })
+        };
+        let condition = |relay: &str, octets: u16| {
+            json!({
+                "relay": relay, "octets": octets, "rate": rate, "load_pct": 0, "sent": 100,
+                "received": 100, "repeated": 0, "unstamped": 0, "medians": [], "steady": true,
+                "steal_pct": 0.0, "spikes": 0, "series": [], "node": summary(200.0),
+                "link": summary(100.0)
+            })
+        };
+        let relays = ["kernel", "translate-udp", "encrypt-portable"];
+        let of_relay = |relay| octets.iter().map(move |it| condition(relay, *it));
+        let conditions: Vec<Value> = relays.into_iter().flat_map(of_relay).collect();
+        let run = json!({
+            "form": 1, "experiment": experiment, "machine": "", "version": "", "optimised": true,
+            "started": 0, "seconds": 1.0, "namespaces": true, "processors": [0, 1],
+            "left_out": [], "warnings": [], "conditions": conditions, "models": []
+        });
+        serde_json::from_value(run).unwrap()
+    }
+
+    fn said(run: &LabRun, beginning: &str) -> PaperStatement {
+        statements(run).into_iter().find(|it| it.paper.starts_with(beginning)).unwrap()
+    }
+
+    #[test]
+    fn what_was_not_measured_is_not_judged() {
+        let small = run(&[40, 70, 100], 50, "");
+        for beginning in ["The node takes longer", "Delay spikes at 1000", "Packets are lost only"]
+        {
+            let it = said(&small, beginning);
+            assert_eq!(it.agreement, Agreement::Unknown, "{it:?}");
+            assert!(it.ours.starts_with("not measured"), "{it:?}");
+        }
+        let all = run(&[1000, 1200, 1400], 200, "");
+        let it = said(&all, "The node takes longer");
+        assert_eq!((it.agreement, it.ours.as_str()), (Agreement::Same, "from 1000 octets on"));
+        for beginning in ["Delay spikes at 1000", "Packets are lost only"] {
+            assert_ne!(said(&all, beginning).agreement, Agreement::Unknown);
+        }
+    }
+
+    #[test]
+    fn a_slower_node_is_named_beside_its_speed() {
+        let beginning = "Pulling packets up";
+        let plain = run(&[100], 200, "");
+        assert_eq!(said(&plain, beginning).ours, "200 µs on this machine");
+        let slower = run(&[100], 200, "[node]\nslowdown = 20\nquota_pct = 50\n");
+        let ours = said(&slower, beginning).ours;
+        assert!(ours.contains("this machine; the relay's work was done 20 times"), "{ours}");
+        assert!(ours.contains("a quota of 50 % of a processor"), "{ours}");
+    }
 }

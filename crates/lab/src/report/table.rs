@@ -2,6 +2,7 @@
 
 use crate::analysis::DelaySummary;
 use crate::result::LabRun;
+use gatewright_config::{LinkShape, NodeShape};
 use std::fmt::Write;
 
 /// Summaries of each condition, by the beginning of their columns' names.
@@ -25,7 +26,10 @@ pub fn csv(run: &LabRun) -> String {
     for interval in INTERVALS {
         let _ = write!(csv, ",{interval}_low,{interval}_high");
     }
-    csv.push_str(",nlr\n");
+    csv.push_str(
+        ",nlr,slowdown,quota_pct,link_capacity_mbps,link_latency_us,link_jitter_us,link_loss_pct\n",
+    );
+    let setting = setting(run);
     for it in &run.conditions {
         let number = |value: Option<f64>| value.map_or_else(String::new, |it| format!("{it:.3}"));
         let _ = write!(
@@ -75,7 +79,21 @@ pub fn csv(run: &LabRun) -> String {
             let (low, high) = interval.map(|it| (it.low, it.high)).unzip();
             let _ = write!(csv, ",{},{}", number(low), number(high));
         }
-        let _ = writeln!(csv, ",{}", number(it.node_link_ratio()));
+        let _ = writeln!(csv, ",{},{setting}", number(it.node_link_ratio()));
     }
     csv
+}
+
+/// What all conditions of a run have in common: the node and both links, whose columns are empty where
+/// they had no shape. Lines of two runs in one file are told apart by it.
+fn setting(run: &LabRun) -> String {
+    let NodeShape { slowdown, quota_pct, .. } = run.experiment.node;
+    // Loopback has no links.
+    let link = run.experiment.link.filter(|_| run.namespaces).map_or_else(
+        || ",,,".to_owned(),
+        |LinkShape { capacity_mbps, latency_us, jitter_us, loss_pct }| {
+            format!("{capacity_mbps},{latency_us},{jitter_us},{loss_pct}")
+        },
+    );
+    format!("{slowdown},{quota_pct},{link}")
 }

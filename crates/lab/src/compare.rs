@@ -66,6 +66,8 @@ impl ComparedCondition {
 
 /// Differences below this share are none.
 const LEAST: f64 = 0.02;
+/// A difference whose interval is all beyond this share is no matter of unsteady conditions alone.
+const FAR: f64 = 10.0 * LEAST;
 
 /// Compares the node delays of two runs.
 pub fn compare(first: &LabRun, second: &LabRun) -> LabComparison {
@@ -162,5 +164,16 @@ impl LabComparison {
     /// Conditions with this verdict.
     pub fn count(&self, verdict: Verdict) -> usize {
         self.conditions.iter().filter(|it| it.difference.verdict == verdict).count()
+    }
+
+    /// Conditions that are not judged, as they were unsteady, and whose intervals leave out by far that
+    /// there is no difference.
+    pub fn unsteady_but_different(&self) -> usize {
+        let is_far = |it: &&ComparedCondition| {
+            let interval = it.difference.interval;
+            it.difference.verdict == Verdict::Unsteady
+                && interval.is_some_and(|it| it.low > FAR || it.high < -FAR)
+        };
+        self.conditions.iter().filter(is_far).count()
     }
 }

@@ -20,7 +20,7 @@ const FRAMES_MAX: usize = 1000;
 /// Chunks of the slab: both receive rings and both directions.
 const CHUNKS: usize = 8192;
 /// Octets that a frame takes on the wire beside those of the frame (IEEE 802.3: preamble, FCS, gap).
-const WIRE_OCTETS: u64 = 24;
+pub(crate) const WIRE_OCTETS: u32 = 24;
 
 /// A delay line between two interfaces of a namespace of its own; it ends when dropped.
 #[derive(Debug)]
@@ -146,7 +146,7 @@ impl Way {
         if lost || self.waiting.len() >= FRAMES_MAX {
             return;
         }
-        let octets = u64::try_from(frame.len()).unwrap_or(0) + WIRE_OCTETS;
+        let octets = u64::try_from(frame.len()).unwrap_or(0) + u64::from(WIRE_OCTETS);
         let bits_ns = octets * 8 * 1000;
         let occupied = match millionths(self.shape.capacity_mbps) {
             0 => 0,

@@ -1,8 +1,10 @@
 //! What a run will do, and how long it takes.
 
+use crate::line::WIRE_OCTETS;
 use crate::probe::PROBES_MAX;
 use crate::processor::{FrequencyBound, KeptAwake};
 use crate::relay;
+use crate::report::counted;
 use crate::result::LeftOut;
 use gatewright_config::{Centre, Experiment, RelayKind};
 use gatewright_testbed::Needs;
@@ -31,6 +33,8 @@ pub struct LabPlan {
     pub relays: Vec<RelayKind>,
     /// What cannot, and why.
     pub left_out: Vec<LeftOut>,
+    /// What will disturb the run.
+    pub warnings: Vec<String>,
     /// Conditions of each relay.
     pub conditions: usize,
     /// Repetitions of all, without those for unsteady conditions.
@@ -55,7 +59,8 @@ pub(crate) fn plan_with(experiment: &Experiment, missing: Option<String>) -> Lab
     let namespaces = missing.is_none();
     let mut left_out = Vec::new();
     if let Some(why) = missing {
-        left_out.push(LeftOut { what: "hosts as network namespaces".to_owned(), why });
+        let (what, why) = ("hosts as network namespaces".to_owned(), format!("needs {why}"));
+        left_out.push(LeftOut { what, why });
         if experiment.link.is_some() {
             let why = "loopback has no links".to_owned();
             left_out.push(LeftOut { what: "links of a given shape".to_owned(), why });
@@ -94,10 +99,36 @@ pub(crate) fn plan_with(experiment: &Experiment, missing: Option<String>) -> Lab
         probes: each * rounds * relay_count,
         seconds: (round(experiment.repeats) + BUILD + observer).as_secs_f64(),
         seconds_max: (round(experiment.repeats_max) + BUILD + observer).as_secs_f64(),
+        warnings: overload(experiment, &conditions).filter(|_| namespaces).into_iter().collect(),
         relays,
         left_out,
         namespaces,
     }
+}
+
+/// Octets of a frame beside the payload: headers of Ethernet, IPv4 and UDP, and those on the wire.
+const AROUND_PAYLOAD: u32 = 14 + 20 + 8 + WIRE_OCTETS;
+
+/// What conditions ask of a link beyond its capacity; none if it carries all.
+fn overload(experiment: &Experiment, conditions: &[Centre]) -> Option<String> {
+    let capacity = experiment.link?.capacity_mbps;
+    let asked = |it: &Centre| {
+        let bits = 8 * (u32::from(it.octets) + AROUND_PAYLOAD);
+        f64::from(bits) * f64::from(it.rate) / 1e6
+    };
+    let beyond: Vec<&Centre> = conditions.iter().filter(|it| asked(it) > capacity).collect();
+    let most = beyond.iter().max_by(|one, other| asked(one).total_cmp(&asked(other)))?;
+    let (count, all) = (beyond.len(), counted(conditions.len(), "condition"));
+    let ask = if count == 1 { "asks" } else { "ask" };
+    (capacity > 0.0).then(|| {
+        format!(
+            "{count} of {all} {ask} for more than the link's capacity of {capacity} Mbit/s, so that \
+             probes wait and are lost: {} octets at {}/s ask for {:.2} Mbit/s with their headers",
+            most.octets,
+            most.rate,
+            asked(most)
+        )
+    })
 }
 
 /// The conditions that this machine can bring about, and what it cannot.
@@ -166,6 +197,19 @@ mod tests {
         assert_eq!(plan.relays, [RelayKind::TranslateUdp]);
         let what: Vec<&str> = plan.left_out.iter().map(|it| it.what.as_str()).collect();
         assert_eq!(what, ["hosts as network namespaces", "relay kernel"]);
+        assert_eq!(plan.left_out[0].why, "needs root");
+    }
+
+    #[test]
+    fn relays_whose_work_is_done_once_are_left_out_of_a_slower_node() {
+        let relays = "'translate-udp', 'socat-tcp', 'program-native'";
+        let text = TEXT.replace("'kernel', 'translate-udp'", relays) + "[node]\nslowdown = 4\n";
+        let plan = plan_with(&parse_experiment(SourceId::default(), &text).unwrap(), None);
+        assert_eq!(plan.relays, [RelayKind::TranslateUdp]);
+        assert_eq!(plan.left_out.len(), 2);
+        for it in &plan.left_out {
+            assert_eq!(it.why, "this relay's work cannot be done several times (slowdown)");
+        }
     }
 
     /// Which machine has what is another question: processors are kept awake by what ends with its
@@ -178,6 +222,27 @@ mod tests {
         assert!(!conditions.iter().any(|it| it.awake), "{conditions:?}");
         assert_eq!(conditions.len(), 3);
         assert_eq!(left_out[0].what, "conditions with processors kept awake");
+    }
+
+    /// (1400 + 66) octets at 200/s are 2.3456 Mbit/s, ten times what IEEE 802.15.4 carries.
+    #[test]
+    fn conditions_beyond_the_capacity_of_the_link_are_said() {
+        let plan = |rate: u32, link: &str, missing: Option<String>| {
+            let text = format!(
+                "title = 't'\nrelays = ['translate-udp']\n[centre]\noctets = 1400\nrate = {rate}\n\
+                 [vary]\nrate = [1]\n{link}"
+            );
+            let experiment = parse_experiment(SourceId::default(), &text).unwrap();
+            plan_with(&experiment, missing).warnings
+        };
+        let wpan = "[link]\nlike = '802.15.4'\n";
+        let warnings = plan(200, wpan, None);
+        let said = "1 of 2 conditions asks for more than the link's capacity of 0.25 Mbit/s";
+        assert!(warnings[0].starts_with(said), "{warnings:?}");
+        assert!(warnings[0].contains("1400 octets at 200/s ask for 2.35 Mbit/s"), "{warnings:?}");
+        assert_eq!(plan(20, wpan, None), [""; 0]);
+        assert_eq!(plan(200, "[link]\nlatency_us = 5\n", None), [""; 0], "without a limit");
+        assert_eq!(plan(200, wpan, Some("root".to_owned())), [""; 0], "loopback has no links");
     }
 
     #[test]

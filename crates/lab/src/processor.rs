@@ -90,7 +90,7 @@ impl KeptAwake {
             return Some("it needs network namespaces (root)".to_owned());
         }
         let missing = Needs::new().program("chrt").program("taskset").missing();
-        missing.map(|missing| missing.to_string())
+        missing.map(|missing| format!("needs {missing}"))
     }
 
     /// Keeps these processors from sleeping; the programs are in `host`.

@@ -255,7 +255,7 @@ impl Setting {
 impl<'experiment> Lab<'experiment> {
     /// Builds the hosts of what the plan leaves of the experiment.
     fn build(experiment: &'experiment Experiment, plan: LabPlan) -> Result<Self, LabError> {
-        let LabPlan { relays, conditions, left_out, repetitions, namespaces, .. } = plan;
+        let LabPlan { relays, conditions, left_out, warnings, repetitions, namespaces, .. } = plan;
         if relays.is_empty() || conditions == 0 {
             let why: Vec<String> =
                 left_out.iter().map(|it| format!("{}: {}", it.what, it.why)).collect();
@@ -282,7 +282,7 @@ impl<'experiment> Lab<'experiment> {
             random: Random::new(experiment.seed),
             measured: BTreeMap::new(),
             left_out,
-            warnings: Vec::new(),
+            warnings,
             throttled: 0,
             kept: 0,
             tags: 0,

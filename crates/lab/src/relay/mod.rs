@@ -118,7 +118,7 @@ pub(crate) const fn is_kernels(kind: RelayKind) -> bool {
     matches!(kind, RelayKind::Kernel | RelayKind::MeshLabel)
 }
 
-/// Whether a relay is one over sockets, which can be anywhere and do its work several times.
+/// Whether a relay is one of our own over sockets, which can be anywhere and do its work several times.
 const fn is_of_sockets(kind: RelayKind) -> bool {
     matches!(
         kind,
@@ -141,7 +141,7 @@ pub(crate) fn unavailable(
         return Some(why.to_owned());
     }
     if node.slowdown > 1 && !is_of_sockets(kind) {
-        return Some("only relays over sockets can do their work several times".to_owned());
+        return Some("this relay's work cannot be done several times (slowdown)".to_owned());
     }
     let in_line = is_of_sockets(kind) || is_kernels(kind) || program::is_program(kind);
     if node.relays > 1 && !in_line && kind != RelayKind::SocatTcp {
@@ -172,7 +172,10 @@ fn impossible_on_loopback(kind: RelayKind) -> Option<&'static str> {
 
 /// What a relay needs and this machine has not, or the sizes of probes that it cannot carry.
 fn missing(kind: RelayKind, experiment: &Experiment) -> Option<String> {
-    let program = |name| Needs::new().program(name).missing().map(|missing| missing.to_string());
+    let program = |name| {
+        let missing = Needs::new().program(name).missing();
+        missing.map(|missing| format!("needs {missing}"))
+    };
     match kind {
         RelayKind::EncryptHardware if !cipher::has_instructions() => {
             Some("this processor has no AES instructions".to_owned())

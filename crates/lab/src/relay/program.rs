@@ -37,7 +37,7 @@ pub(super) fn unavailable(kind: RelayKind) -> Option<String> {
         RelayKind::ProgramJava => Needs::new().program("make").program("javac").program("java"),
         _ => return None,
     };
-    needs.missing().map(|missing| missing.to_string())
+    needs.missing().map(|missing| format!("needs {missing}"))
 }
 
 /// Programs that this run has built; the folder goes with it.

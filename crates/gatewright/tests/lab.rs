@@ -42,7 +42,11 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new() -> Self {
-        let path = PathBuf::from(format!("/tmp/gatewright-lab-{}", std::process::id()));
+        Self::named("small")
+    }
+
+    fn named(name: &str) -> Self {
+        let path = PathBuf::from(format!("/tmp/gatewright-lab-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
         fs::write(path.join("small.toml"), EXPERIMENT).unwrap();
@@ -88,6 +92,30 @@ fn another_experiment_is_said(folder: &Folder, json: &str, other: &mut Value) {
     assert!(compared.err.contains("no condition in common"), "{}", compared.err);
 }
 
+/// A condition a hundred times as slow and unsteady is not judged, and is counted.
+fn unsteady_differences_are_counted(folder: &Folder, result: &Value) {
+    let written = |name: &str, scale: f64, steady: bool| {
+        let mut result = result.clone();
+        result["conditions"][0]["medians"] = [10.0, 10.1, 9.9].map(|it| it * scale).to_vec().into();
+        result["conditions"][0]["steady"] = steady.into();
+        let file = folder.path(name);
+        fs::write(&file, result.to_string()).unwrap();
+        file
+    };
+    let compared = gatewright(&[
+        "lab",
+        "compare",
+        &written("one.json", 1.0, true),
+        &written("hundred.json", 100.0, false),
+    ]);
+    assert!(compared.out.contains(" µs, ×100 (×"), "{}", compared.out);
+    assert!(
+        compared.out.contains(" not judged (1 differs, but is unsteady); "),
+        "{}",
+        compared.out
+    );
+}
+
 #[test]
 fn a_small_experiment_is_run_compared_and_promised() {
     let folder = Folder::new();
@@ -124,6 +152,10 @@ fn a_small_experiment_is_run_compared_and_promised() {
     let columns = |line: &str| line.split(',').count();
     let width = columns(table.lines().next().unwrap());
     assert!(table.lines().all(|line| columns(line) == width), "{table}");
+    let settings =
+        ",slowdown,quota_pct,link_capacity_mbps,link_latency_us,link_jitter_us,link_loss_pct";
+    assert!(table.lines().next().unwrap().ends_with(settings), "{table}");
+    assert!(table.lines().skip(1).all(|line| line.ends_with(",1,100,,,,")), "{table}");
 
     let json = folder.path("lab-small.json");
     let same = gatewright(&["lab", "compare", &json, &json, "--json"]);
@@ -149,6 +181,7 @@ fn a_small_experiment_is_run_compared_and_promised() {
     assert!(lines[1].ends_with(": unsteady in A and B, not judged"), "{}", compared.out);
 
     another_experiment_is_said(&folder, &json, &mut changed);
+    unsteady_differences_are_counted(&folder, &result);
 
     let promise = gatewright(&[&["lab", "promise", &json, "--json"], &FLOW[..]].concat());
     let promises = promise.json();
@@ -416,4 +449,110 @@ fn a_senseless_flow_is_refused_with_the_limits() {
     for octets in ["-1", "65508", "4e2", "NaN"] {
         refused("--octets", octets, "octets");
     }
+}
+
+/// A link of a sensor network that is to carry ten times as much as it can.
+const OVERLOADED: &str = "\
+title = \"overloaded\"
+relays = [\"translate-udp\", \"translate-tcp\"]
+seconds = 0.1
+repeats = 1
+repeats_max = 1
+[centre]
+octets = 1400
+rate = 200
+[link]
+like = \"802.15.4\"
+";
+
+#[test]
+fn a_link_that_is_asked_for_too_much_is_said_in_plan_and_run() {
+    let missing = Needs::new().namespaces().linux(6, 6).missing();
+    if let Some(missing) = missing {
+        return println!("skipped: needs {missing}");
+    }
+    let folder = common::folder("lab-overloaded");
+    let file = folder.join("overloaded.toml");
+    fs::write(&file, OVERLOADED).unwrap();
+    let file = file.to_str().unwrap();
+    let said = "1 of 1 condition asks for more than the link's capacity of 0.25 Mbit/s";
+    let plan = gatewright(&["lab", "plan", file]);
+    assert!(plan.out.contains(said), "{}", plan.out);
+    assert!(plan.out.contains("\n1 condition each, 2 repetitions of "), "{}", plan.out);
+    let run = gatewright(&["lab", "run", file, "-o", folder.to_str().unwrap()]);
+    assert!(run.err.contains(said), "{}", run.err);
+    assert!(run.err.contains("2 relays under 1 condition: "), "{}", run.err);
+    assert!(run.out.contains(&format!("\n- {said}")), "{}", run.out);
+}
+
+/// Without a relay that can be set up there is a report, which says so, and the answer is no.
+#[test]
+fn a_run_without_a_result_says_so() {
+    let missing = Needs::new().namespaces().linux(6, 6).missing();
+    if let Some(missing) = missing {
+        return println!("skipped: needs {missing}");
+    }
+    let folder = common::folder("lab-nothing");
+    let file = folder.join("nothing.toml");
+    let lossy = OVERLOADED.replace("like = \"802.15.4\"", "loss_pct = 100.0");
+    fs::write(&file, lossy).unwrap();
+    let run = gatewright(&["lab", "run", file.to_str().unwrap(), "-o", folder.to_str().unwrap()]);
+    assert_eq!(run.code, 1, "{}{}", run.out, run.err);
+    assert!(
+        run.out.contains("NO RELAY HAS A RESULT\nleft out: relay translate-udp: "),
+        "{}",
+        run.out
+    );
+    let page = fs::read_to_string(folder.join("lab-nothing.html")).unwrap();
+    assert!(page.contains("No relay has a result.") && page.contains("0 conditions"), "{page}");
+}
+
+/// A folder of another user's, and a file of another user's in a folder like `/tmp`: both end the run
+/// before it measures.
+#[test]
+fn files_that_cannot_be_written_end_the_run_at_once() {
+    if fs::metadata("/proc/self").unwrap().uid() != 0 {
+        return println!("skipped: needs root");
+    }
+    let folder = Folder::named("unwritable");
+    let as_nobody = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gatewright"));
+        command.current_dir(&folder.0).args(["lab", "run", "small.toml", "-o", "results"]);
+        command.uid(NOBODY).gid(NOBODY).output()
+    };
+    let results = folder.0.join("results");
+    fs::create_dir(&results).unwrap();
+    if as_nobody().is_err() {
+        return println!("skipped: needs a build folder that others can enter");
+    }
+    let refused = |said: &str| {
+        let run = as_nobody().unwrap();
+        let error = String::from_utf8_lossy(&run.stderr).into_owned();
+        assert_eq!(run.status.code(), Some(77), "{error}");
+        assert!(error.contains(said) && !error.contains("relays under"), "{error}");
+    };
+    refused("Permission denied");
+    fs::set_permissions(&results, fs::Permissions::from_mode(0o1777)).unwrap();
+    fs::write(results.join("lab-small.json"), "root's").unwrap();
+    refused("lab-small.json: another user's file");
+    assert_eq!(fs::read_dir(&results).unwrap().count(), 1, "nothing is left behind");
+}
+
+#[test]
+fn a_second_run_of_the_same_files_is_refused() {
+    let (folder, mut run) = long_run("lab-twice");
+    until_kept(&folder);
+    let file = folder.join("long.toml");
+    let second = ["lab", "run", file.to_str().unwrap(), "-o", folder.to_str().unwrap()];
+    let refused = gatewright(&second);
+    assert_eq!(refused.code, 75, "{}{}", refused.out, refused.err);
+    let said = "lab-long.html: another `gatewright lab run` is measuring for this file";
+    assert!(refused.err.contains(said), "{}", refused.err);
+    run.kill().unwrap();
+    run.wait().unwrap();
+    // What a killed run leaves behind keeps nobody away.
+    fs::write(&file, LONG.replace("= 1000", "= 1")).unwrap();
+    let next = gatewright(&second);
+    assert_eq!(next.code, 0, "{}{}", next.out, next.err);
+    assert!(!folder.join("lab-long.lock.part").exists());
 }

@@ -24,7 +24,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 pub(super) const JSON: &str = "run: {title, unfinished, files: {html, json, csv}, seconds, probes, conditions, left_out, warnings}, with --agents {title, files, seconds, machines, packets, findings}, and \
-     the file json has everything; plan: {relays, left_out: [{what, why}], conditions, \
+     the file json has everything; plan: {relays, left_out: [{what, why}], warnings, conditions, \
      repetitions, probes, seconds, seconds_max, namespaces}; compare: {machines, conditions: \
      [{relay, octets, rate, load_pct, batch, awake, frequency_mhz, steady, difference: {delays, relative, interval, verdict}}], \
      unmatched, level}; promise: [{relay, flows, or_more, load, delay_us, next_us, error_pct, conditions, unsteady, beyond_rate, \
@@ -162,10 +162,22 @@ fn time(seconds: f64) -> String {
     if seconds < 90.0 { format!("{seconds:.0} s") } else { format!("{:.1} min", seconds / 60.0) }
 }
 
+/// The least and the greatest time, or the one time where both read the same.
+fn time_span(seconds: f64, seconds_max: f64) -> String {
+    let [least, most] = [seconds, seconds_max].map(time);
+    if least == most { least } else { format!("{least} to {most}") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::fs;
+
+    #[test]
+    fn one_time_is_no_span() {
+        assert_eq!(time_span(40.1, 40.4), "40 s");
+        assert_eq!(time_span(40.0, 120.0), "40 s to 2.0 min");
+    }
 
     /// The second report fails at its last file, as on a full disk: the first one is whole.
     #[test]

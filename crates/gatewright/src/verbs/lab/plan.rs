@@ -5,6 +5,7 @@ use gatewright_command::{
     exit::{Exit, Failure},
     face::Face,
 };
+use gatewright_lab::report::counted;
 use gatewright_lab::{LeftOut, fit};
 use std::fmt::Write;
 use std::time::Duration;
@@ -32,20 +33,21 @@ impl Plan {
         face.answer(&plan, || {
             let relays: Vec<&str> = plan.relays.iter().map(|relay| relay.name()).collect();
             let mut text = format!(
-                "{}\nrelays: {}\n{} conditions each, {} repetitions of {:.2} s, {} probes\n\
-                 time: {} to {}\n",
+                "{}\nrelays: {}\n{} each, {} of {:.2} s, {} probes\ntime: {}\n",
                 experiment.title,
                 relays.join(", "),
-                plan.conditions,
-                plan.repetitions,
+                counted(plan.conditions, "condition"),
+                counted(plan.repetitions, "repetition"),
                 experiment.seconds,
                 plan.probes,
-                super::time(plan.seconds),
-                super::time(plan.seconds_max)
+                super::time_span(plan.seconds, plan.seconds_max)
             );
             for LeftOut { what, why } in &plan.left_out {
                 // Writing to a string cannot fail.
                 let _ = writeln!(text, "left out: {what}: {why}");
+            }
+            for warning in &plan.warnings {
+                let _ = writeln!(text, "warning: {warning}");
             }
             text
         })?;

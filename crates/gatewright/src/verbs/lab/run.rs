@@ -5,12 +5,15 @@ use gatewright_command::{
     exit::{Exit, Failure},
     face::Face,
 };
+use gatewright_gateway::ReplacedFile;
 use gatewright_lab::analysis::ConfidenceInterval;
-use gatewright_lab::report::{Agreement, csv, html, statements};
-use gatewright_lab::{LabError, LabProgress, LabRun, LeftOut, RunListener, fit};
+use gatewright_lab::report::{Agreement, counted, csv, html, statements};
+use gatewright_lab::{LabError, LabPlan, LabProgress, LabRun, LeftOut, RunListener, fit};
 use serde::Serialize;
 use std::fmt::Write;
 use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +24,9 @@ use std::time::{Duration, Instant};
 /// EXPERIMENT is `default` (five minutes at the most), `paper`, `unexplained` (what the paper found and
 /// did not explain), or a TOML file such as examples/lab/default.toml. Sender, node and receiver are network namespaces, which needs root;
 /// without it, relays over sockets are measured on loopback, and the report says what was left out.
+///
+/// The terminal shows the first ten warnings; the report has all. Ends with 1 if no relay has a result,
+/// with 75 while another run writes the same files.
 ///
 /// Interrupted, it writes what it has measured and ends with 1. After each round it writes
 /// lab-NAME-unfinished.html, .json and .csv, which stay if it is killed.
@@ -75,20 +81,8 @@ impl RunLab {
             let wrong = || Failure::new(Exit::Usage, format!("{minutes} minutes are no time"));
             fit(&mut experiment, time.map_err(|_| wrong())?);
         }
-        // Tried before the time is spent.
-        fs::create_dir_all(&self.output)
-            .map_err(|error| Failure::file(&self.output.to_string_lossy(), &error))?;
-        let plan = gatewright_lab::plan(&experiment);
-        for LeftOut { what, why } in &plan.left_out {
-            face.note(&format!("left out: {what}: {why}"));
-        }
-        face.note(&format!(
-            "{} relays under {} conditions: {} to {}",
-            plan.relays.len(),
-            plan.conditions,
-            super::time(plan.seconds),
-            super::time(plan.seconds_max)
-        ));
+        let _own = own(&self.output, &name)?;
+        tell(&gatewright_lab::plan(&experiment), face);
         let stop = Arc::new(AtomicBool::new(false));
         let its = Arc::clone(&stop);
         gatewright_command::signals::on_stop(move || its.store(true, Ordering::Relaxed))?;
@@ -116,9 +110,74 @@ impl RunLab {
             warnings: run.warnings.len(),
         };
         face.answer(&answer, || summary(&run, Some(&answer.files)))?;
-        Ok(if run.unfinished.is_none() { Exit::Success } else { Exit::Negative })
+        let is_whole = run.unfinished.is_none() && run.has_delays();
+        Ok(if is_whole { Exit::Success } else { Exit::Negative })
     }
 }
+
+fn tell(plan: &LabPlan, face: Face) {
+    for LeftOut { what, why } in &plan.left_out {
+        face.note(&format!("left out: {what}: {why}"));
+    }
+    for warning in &plan.warnings {
+        face.note(&format!("warning: {warning}"));
+    }
+    face.note(&format!(
+        "{} under {}: {}",
+        counted(plan.relays.len(), "relay"),
+        counted(plan.conditions, "condition"),
+        super::time_span(plan.seconds, plan.seconds_max)
+    ));
+}
+
+/// Tries, before the time is spent, whether the files can be written, and keeps other runs from writing
+/// these: beside each other, two would disturb each other's delays, and the later one would replace the
+/// earlier one's report. Others may write again when the result is dropped, or this process ends.
+fn own(folder: &Path, name: &str) -> Result<ReplacedFile, Failure> {
+    fs::create_dir_all(folder).map_err(|error| Failure::file(&folder.to_string_lossy(), &error))?;
+    let begin = |ending| {
+        let path = super::report_file(folder, name, ending);
+        let begun = refuse_foreign(&path).and_then(|()| ReplacedFile::create(&path));
+        begun.map_err(|error| match error.kind() {
+            ErrorKind::ResourceBusy => Failure::new(
+                Exit::Busy,
+                format!(
+                    "{}: another `gatewright lab run` is measuring for this file; two at once disturb \
+                     each other: try again when it has ended",
+                    super::report_file(folder, name, "html").to_string_lossy()
+                ),
+            ),
+            _ => Failure::file(&path.to_string_lossy(), &error),
+        })
+    };
+    let own = begin("lock")?;
+    for ending in ENDINGS {
+        begin(ending)?;
+    }
+    Ok(own)
+}
+
+/// Refuses a file of another user in a folder such as `/tmp`, where only its owner may replace it.
+fn refuse_foreign(path: &Path) -> io::Result<()> {
+    const STICKY: u32 = 0o1000;
+    let user = nix::unistd::geteuid();
+    let (Ok(file), Some(folder)) = (fs::symlink_metadata(path), path.parent()) else {
+        return Ok(());
+    };
+    // A file of the current folder has an empty parent.
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let folder = fs::metadata(folder)?;
+    let is_sticky = folder.mode() & STICKY != 0;
+    let is_foreign = [file.uid(), folder.uid()].iter().all(|it| *it != user.as_raw());
+    if is_sticky && is_foreign && !user.is_root() {
+        let why = "another user's file, which only that user may replace in this folder";
+        return Err(io::Error::new(ErrorKind::PermissionDenied, why));
+    }
+    Ok(())
+}
+
+/// Endings of the files of a report.
+const ENDINGS: [&str; 3] = ["json", "csv", "html"];
 
 /// Tells progress, keeps what is there so far, and ends the run when a signal comes.
 struct Listener {
@@ -158,7 +217,7 @@ struct KeptFiles {
 
 impl KeptFiles {
     fn remove(&self) {
-        for ending in ["json", "csv", "html"] {
+        for ending in ENDINGS {
             // There is none if there was one round only.
             let _ = fs::remove_file(super::report_file(&self.folder, &self.name, ending));
         }
@@ -196,12 +255,45 @@ fn with_interval(value: f64, interval: Option<ConfidenceInterval>) -> String {
 }
 
 fn summary(run: &LabRun, files: Option<&Files>) -> String {
-    let centre = run.experiment.centre;
     let mut text = String::new();
     // Writing to a string cannot fail.
     if let Some(why) = &run.unfinished {
         let _ = writeln!(text, "UNFINISHED: {why}");
     }
+    if run.has_delays() {
+        push_delays(&mut text, run);
+    } else {
+        text.push_str("NO RELAY HAS A RESULT\n");
+        for LeftOut { what, why } in &run.left_out {
+            let _ = writeln!(text, "left out: {what}: {why}");
+        }
+    }
+    push_warnings(&mut text, &run.warnings);
+    if let Some(Files { html, json, csv }) = files {
+        let _ = writeln!(text, "report: {html}\nresults: {json}, {csv}");
+    }
+    text
+}
+
+/// Warnings that the terminal shows; the others are in the report.
+const WARNINGS_SHOWN: usize = 10;
+
+fn push_warnings(text: &mut String, warnings: &[String]) {
+    let colon = if warnings.is_empty() { "" } else { ":" };
+    let _ = writeln!(text, "\n{}{colon}", counted(warnings.len(), "warning"));
+    for warning in warnings.iter().take(WARNINGS_SHOWN) {
+        let _ = writeln!(text, "- {warning}");
+    }
+    let more = warnings.len().saturating_sub(WARNINGS_SHOWN);
+    if more > 0 {
+        let _ = writeln!(text, "and {more} more in the report");
+    }
+}
+
+/// The delays at the centre, and what they say to the paper's statements.
+fn push_delays(text: &mut String, run: &LabRun) {
+    let centre = run.experiment.centre;
+    // Writing to a string cannot fail.
     let _ = write!(
         text,
         "{} octets, {}/s, other load {} %; delays of the node in µs, with intervals of 95 %\n\
@@ -223,6 +315,9 @@ fn summary(run: &LabRun, files: Option<&Files>) -> String {
             if it.steady || it.cv_pct.is_none() { "" } else { "  unsteady" }
         );
     }
+    if run.relays().iter().all(|it| run.centre(*it).is_none_or(|it| it.node.is_none())) {
+        text.push_str("no relay has a result under this condition; others are in the report\n");
+    }
     text.push_str("\nbeside the paper:\n");
     for it in statements(run) {
         let sign = match it.agreement {
@@ -232,11 +327,6 @@ fn summary(run: &LabRun, files: Option<&Files>) -> String {
         };
         let _ = writeln!(text, "{sign} {}\n    {}", it.paper, it.ours);
     }
-    let _ = writeln!(text, "\n{} warnings", run.warnings.len());
-    if let Some(Files { html, json, csv }) = files {
-        let _ = writeln!(text, "report: {html}\nresults: {json}, {csv}");
-    }
-    text
 }
 
 #[cfg(test)]
@@ -248,5 +338,19 @@ mod tests {
         let interval = ConfidenceInterval { low: 43.14, high: 46.26 };
         assert_eq!(with_interval(44.71, Some(interval)), "44.7 (43.1–46.3)");
         assert_eq!(with_interval(954.3, None), "954.3");
+    }
+
+    #[test]
+    fn ten_warnings_are_shown_and_the_rest_is_counted() {
+        let shown = |count: usize| {
+            let warnings: Vec<String> = (1..=count).map(|it| format!("no. {it}")).collect();
+            let mut text = String::new();
+            push_warnings(&mut text, &warnings);
+            text
+        };
+        assert_eq!(shown(0), "\n0 warnings\n");
+        assert_eq!(shown(1), "\n1 warning:\n- no. 1\n");
+        assert!(shown(10).ends_with("\n- no. 10\n"));
+        assert!(shown(12).ends_with("\n- no. 10\nand 2 more in the report\n"));
     }
 }

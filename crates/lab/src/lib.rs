@@ -21,6 +21,7 @@ mod computation;
 mod covariates;
 mod ends;
 pub mod failover;
+mod last_probes;
 mod line;
 mod loaded;
 mod plan;

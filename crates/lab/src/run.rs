@@ -5,6 +5,7 @@ use crate::bed::{Bed, NodeStamps};
 use crate::clock;
 use crate::covariates::CovariatesBefore;
 use crate::ends::{Carriage, ProbeForm, Receiver, send};
+use crate::last_probes::LastProbes;
 use crate::plan::{self, COLD_PROBES, LabPlan, OBSERVER_PAIRS};
 use crate::probe::{IDENTITY_LEN, Place, ProbeIdentity, ProbeRecords};
 use crate::processor::{FrequencyBound, OtherLoad, ProcessorTime, machine, pin, seats};
@@ -48,9 +49,6 @@ pub struct LabProgress {
     pub now: String,
 }
 
-/// Turns of the waiting thread without an arrival after which the rest is lost, and turns in all.
-const QUIET_TURNS: u32 = 200;
-const TURNS_MAX: u32 = 2000;
 /// Sleep before a turn.
 const TURN: Duration = Duration::from_millis(2);
 /// How often it is looked whether a repetition is to end before its last probe: seldom, as it is done on
@@ -211,29 +209,6 @@ struct Lab<'experiment> {
     /// Repetitions begun, which their tags tell apart.
     tags: u64,
     progress: LabProgress,
-}
-
-/// The wait for probes that are on their way when the last one has been sent.
-///
-/// It counts its own turns on the processor, and no time: where others use the processors, the relay's
-/// threads and the receiver's wait for turns as this one does. By the clock, probes that wait for a
-/// processor longer than usual would count as lost.
-#[derive(Debug)]
-struct LastProbes {
-    missing: u64,
-    quiet: u32,
-    turns: u32,
-}
-
-impl LastProbes {
-    /// Whether more of `count` may arrive when so many have.
-    fn may_arrive(&mut self, arrived: u64, count: u32) -> bool {
-        let missing = u64::from(count).saturating_sub(arrived);
-        self.quiet = if missing < self.missing { 0 } else { self.quiet + 1 };
-        self.missing = missing;
-        self.turns += 1;
-        missing > 0 && self.quiet < QUIET_TURNS && self.turns < TURNS_MAX
-    }
 }
 
 /// What runs while a relay is measured.
@@ -514,7 +489,7 @@ impl<'experiment> Lab<'experiment> {
             sender.join()
         });
         let refused = sending.map_err(|_| "the sender's thread panicked".to_owned())?;
-        let mut last = LastProbes { missing: u64::from(count), quiet: 0, turns: 0 };
+        let mut last = LastProbes::of(count);
         let is_stopped = stop.load(Ordering::Relaxed);
         while !is_stopped && last.may_arrive(setting.receiver.arrived() - before, count) {
             std::thread::sleep(TURN);
@@ -670,13 +645,6 @@ fn program_cost(stamps: &NodeStamps) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// More turns than any wait may take.
-    const MANY: u64 = 1_000_000;
-
-    fn waiting(count: u32) -> LastProbes {
-        LastProbes { missing: u64::from(count), quiet: 0, turns: 0 }
-    }
-
     /// Requests a stop when the first repetition is done.
     #[derive(Default)]
     struct StopAfterFirst {
@@ -792,26 +760,5 @@ mod tests {
         assert_eq!(it.node.unwrap().count, 7, "the others are in no delay");
         let said = "4 probes arrived without all stamps of the node";
         assert!(warnings.iter().any(|it| it == said), "{warnings:?}");
-    }
-
-    #[test]
-    fn the_wait_ends_when_all_have_arrived_or_nothing_comes_any_more() {
-        let mut last = waiting(50);
-        assert!(last.may_arrive(49, 50) && !last.may_arrive(50, 50));
-        let mut last = waiting(50);
-        let turns = (0..MANY).take_while(|_| last.may_arrive(3, 50)).count();
-        // The first turn has three arrivals.
-        assert_eq!(turns, usize::try_from(QUIET_TURNS).unwrap());
-    }
-
-    #[test]
-    fn arrivals_make_it_go_on_but_not_for_ever() {
-        let mut last = waiting(50);
-        // A processor for one probe, every hundredth turn: 47 of them would be lost by the clock.
-        let turns = (0..MANY).take_while(|turn| last.may_arrive(3 + turn / 100, 50)).count();
-        assert_eq!(turns, usize::try_from(TURNS_MAX).unwrap() - 1);
-        let mut last = waiting(20);
-        let turns = (0..MANY).take_while(|turn| last.may_arrive(turn / 50, 20)).count();
-        assert_eq!(turns, 20 * 50, "all have arrived");
     }
 }

@@ -203,7 +203,7 @@ fn suite_reflects(program: &Path) {
         let report = measure(between, &settings, &mut |_| {}).unwrap();
         assert_eq!((report.sent, report.reflected, report.foreign), (8, 6, 0), "{report:?}");
         let lost = (report.lost_there, report.lost_back);
-        assert_eq!((report.stateful, lost), (true, (Some(1), Some(1))), "{report:?}");
+        assert_eq!((report.stateful, lost), (Some(true), (Some(1), Some(1))), "{report:?}");
         assert_eq!(report.ttl, Some(LOSSY_TTL), "as it arrived there: {report:?}");
         // One clock, and a program between its two stamps.
         let (offset, bound) = (report.offset_us.unwrap(), report.offset_error_us.unwrap());
@@ -283,7 +283,10 @@ fn scapy_reflects(python: &Path) {
     let _gone = peer.wait();
     let report = report.unwrap();
     assert_eq!((report.sent, report.reflected, report.foreign), (8, 6, 0), "{report:?}");
-    assert_eq!((report.stateful, report.lost_there, report.lost_back), (true, Some(1), Some(1)));
+    assert_eq!(
+        (report.stateful, report.lost_there, report.lost_back),
+        (Some(true), Some(1), Some(1))
+    );
     assert_eq!(report.ttl, Some(99));
     // 3 · 2^(10 − 32) s.
     assert!((report.reflector_error_us.unwrap() - 0.715).abs() < 0.001, "{report:?}");

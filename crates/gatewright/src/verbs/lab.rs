@@ -32,7 +32,7 @@ pub(super) const JSON: &str = "run: {title, unfinished, files: {html, json, csv}
      model: null, cause}]; balance: {nodes, links, offered, \
      seed, policies: [{policy, flows, violations_pct, packets, busiest_pct, refused}]}; mesh: {seed, nodes, links, \
      events, seconds, figures: [{name, value}], violations}; stamp send: {sent, reflected, repeated, foreign, stateful, \
-     lost_there, lost_back, round_trip, jitter, inside, offset_us, offset_error_us, reflector_error_us, ttl}; stamp \
+     lost_there, lost_back, lost_either, lost_unknown, round_trip, jitter, inside, offset_us, offset_error_us, reflector_error_us (null if its clock is not synchronised), ttl}; stamp \
      reflect: {listens, mode}, at the end its counters; agent: {listens, reflects, sends_to}, at the end its counters";
 
 /// Measures how long relaying takes on this node, models it, and says what the node can promise;

@@ -235,7 +235,7 @@ impl AgentHost<'_> {
         let key = authenticated.then(|| stamp_key(&self.setup.key));
         let wait = Duration::from_millis(wait_ms.into());
         let settings = StampSettings { count, rate, octets, wait, key };
-        let sent = exchanges(to, &settings, &mut |_| {});
+        let sent = exchanges(to, &settings, &mut |_| {}, &|| false);
         let (sent, exchanges, others) = sent.map_err(|error| error.to_string())?;
         Ok(AgentSamples::of(sent, &exchanges, others))
     }

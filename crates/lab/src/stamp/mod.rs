@@ -18,7 +18,7 @@ pub use packet::{
 pub use reflector::{StampArrival, StampReflector, StampReflectorCounters, StampReflectorMode};
 pub use sender::{StampExchange, StampReport, stamp_report};
 pub(crate) use session::exchanges;
-pub use session::{StampSettings, measure, reflect};
+pub use session::{StampSettings, measure, measure_until, reflect};
 
 /// The port of reflectors (RFC 8762 §4.1).
 pub const STAMP_PORT: u16 = 862;

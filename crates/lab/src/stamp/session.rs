@@ -21,6 +21,8 @@ use std::time::Duration;
 const DATAGRAM_MAX: usize = 9216;
 /// How long a call waits before it looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(20);
+/// How long reflections are waited for at the most once a stop is requested.
+const AFTER_STOP: Duration = Duration::from_secs(1);
 /// The time to live of test packets (RFC 8762 §4: 255).
 const TTL: u8 = 255;
 /// The identifier of the sender's one session (RFC 8972 §3: not zero).
@@ -156,7 +158,21 @@ pub fn measure(
     settings: &StampSettings,
     progress: &mut dyn FnMut(u32),
 ) -> io::Result<StampReport> {
-    let (sent, exchanges, others) = exchanges(to, settings, progress)?;
+    measure_until(to, settings, progress, &|| false)
+}
+
+/// Does what [`measure`] does, and sends no more as soon as `is_stop_requested` says so.
+///
+/// # Errors
+///
+/// The socket cannot be opened or used.
+pub fn measure_until(
+    to: SocketAddr,
+    settings: &StampSettings,
+    progress: &mut dyn FnMut(u32),
+    is_stop_requested: &dyn Fn() -> bool,
+) -> io::Result<StampReport> {
+    let (sent, exchanges, others) = exchanges(to, settings, progress, is_stop_requested)?;
     Ok(stamp_report(sent, &exchanges, others))
 }
 
@@ -164,11 +180,12 @@ pub fn measure(
 /// repeated and foreign.
 pub(crate) type StampExchanges = (u32, Vec<Option<StampExchange>>, (u32, u32));
 
-/// Does what [`measure`] does, for those that want each exchange.
+/// Does what [`measure_until`] does, for those that want each exchange.
 pub(crate) fn exchanges(
     to: SocketAddr,
     settings: &StampSettings,
     progress: &mut dyn FnMut(u32),
+    is_stop_requested: &dyn Fn() -> bool,
 ) -> io::Result<StampExchanges> {
     let any: IpAddr =
         if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
@@ -179,26 +196,33 @@ pub(crate) fn exchanges(
     let start = clock::now();
     let due = |sent: u32| start + gap * u64::from(sent);
     let wait = u64::try_from(settings.wait.as_nanos()).unwrap_or(u64::MAX);
-    let last = due(settings.count.saturating_sub(1)).saturating_add(wait);
+    let mut last = due(settings.count.saturating_sub(1)).saturating_add(wait);
+    let (mut count, mut is_stopped) = (settings.count, false);
     let (mut sent, mut buffer) = (0, [0; DATAGRAM_MAX]);
     loop {
         let now = clock::now();
-        if sent < settings.count && now >= due(sent) {
+        if !is_stopped && is_stop_requested() {
+            let after = u64::try_from(AFTER_STOP.as_nanos()).unwrap_or(0).min(wait);
+            (count, is_stopped, last) = (sent, true, last.min(now.saturating_add(after)));
+        }
+        if sent < count && now >= due(sent) {
             session.send(&socket, sent)?;
             sent += 1;
             progress(sent);
             continue;
         }
-        if sent >= settings.count && (session.is_complete() || now >= last) {
+        if sent >= count && (session.is_complete(sent) || now >= last) {
             break;
         }
-        let until = if sent < settings.count { due(sent) } else { last };
+        let until = if sent < count { due(sent) } else { last };
         let left = Duration::from_nanos(until.saturating_sub(now).max(1000)).min(LOOK);
         socket.set_read_timeout(Some(left))?;
         if let Some(it) = receive(&socket, &mut buffer)? {
             session.take(buffer.get(..it.len).unwrap_or_default(), &it);
         }
     }
+    // Nobody reflects what was not sent.
+    session.exchanges.truncate(usize::try_from(sent).unwrap_or(usize::MAX));
     Ok((sent, session.exchanges, (session.repeated, session.foreign)))
 }
 
@@ -215,8 +239,10 @@ impl StampSenderSession<'_> {
         }
     }
 
-    fn is_complete(&self) -> bool {
-        self.exchanges.iter().all(Option::is_some)
+    /// Whether all of the packets sent came back.
+    fn is_complete(&self, sent: u32) -> bool {
+        let sent = usize::try_from(sent).unwrap_or(usize::MAX);
+        self.exchanges.iter().take(sent).all(Option::is_some)
     }
 
     fn take(&mut self, octets: &[u8], it: &StampDatagram) {
@@ -280,13 +306,27 @@ mod tests {
         ] {
             let (report, counters) = measured(at, &settings(octets, key.clone()), key);
             assert_eq!((report.sent, report.reflected, report.repeated), (20, 20, 0), "{report:?}");
-            assert_eq!((report.stateful, report.ttl), (false, Some(255)), "{at}");
+            assert_eq!((report.stateful, report.ttl), (None, Some(255)), "{at}");
             assert_eq!((counters.reflected, counters.malformed), (20, 0));
             // T1 ≤ T2 ≤ T3 ≤ T4 of one clock: the offset cannot be beyond its bound.
             let (offset, bound) = (report.offset_us.unwrap(), report.offset_error_us.unwrap());
             assert!(offset.abs() <= bound + 0.001, "{report:?}");
-            assert!((report.reflector_error_us.unwrap() - 1e6).abs() < 1e4, "{report:?}");
+            let lost = (report.lost_there, report.lost_back, report.reflector_error_us);
+            assert_eq!(lost, (Some(0), Some(0), None), "{report:?}");
         }
+    }
+
+    #[test]
+    fn a_sender_that_is_stopped_reports_what_it_has_sent() {
+        let far = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let settings = StampSettings { rate: 1000, count: 1_000_000, ..settings(44, None) };
+        let sent = std::cell::Cell::new(0);
+        let begin = std::time::Instant::now();
+        let to = far.local_addr().unwrap();
+        let report = measure_until(to, &settings, &mut |it| sent.set(it), &|| sent.get() == 7);
+        let report = report.unwrap();
+        assert_eq!((report.sent, report.reflected, report.lost_either), (7, 0, 7), "{report:?}");
+        assert!(begin.elapsed() < settings.wait, "it waits a second for reflections");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use gatewright_command::{
     face::Face,
 };
 use gatewright_lab::stamp::{
-    STAMP_PORT, StampKey, StampReflectorMode, StampReport, StampSettings, measure, reflect,
+    STAMP_PORT, StampKey, StampReflectorMode, StampReport, StampSettings, measure_until, reflect,
 };
 use serde_json::json;
 use std::fmt::Write;
@@ -51,6 +51,9 @@ struct StampReflect {
 }
 
 /// Sends test packets to a reflector, and tells delays, losses and the clocks' difference.
+///
+/// Losses there and on the way back are told apart between the first and the last packet that came back,
+/// if the reflector numbers what it reflects. Interrupted, it tells what it has measured and ends with 1.
 #[derive(Debug, clap::Args)]
 struct StampSend {
     /// The reflector; port 862 unless it is given.
@@ -62,9 +65,9 @@ struct StampSend {
     /// Packets a second.
     #[arg(long, default_value_t = 20, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rate: u32,
-    /// Octets of a packet without headers: 44, with a key 112, or more by padding.
-    #[arg(long, default_value_t = 44, value_parser = clap::value_parser!(u16).range(44..=8972))]
-    octets: u16,
+    /// Octets of a packet without headers: 44, with a key 112, or by padding four more than that, or above.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(44..=8972))]
+    octets: Option<u16>,
     /// How long the last reflection is waited for.
     #[arg(long, default_value_t = 1000, value_name = "MILLISECONDS", value_parser = clap::value_parser!(u16).range(1..))]
     wait_ms: u16,
@@ -99,6 +102,10 @@ const KEY_FILE_MAX: u64 = 64 << 10;
 
 /// How often progress is told.
 const TOLD_EVERY: Duration = Duration::from_secs(2);
+
+/// Octets of packets without padding (RFC 8762 §4.2).
+const UNAUTHENTICATED_OCTETS: u16 = 44;
+const AUTHENTICATED_OCTETS: u16 = 112;
 
 impl Stamp {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
@@ -153,25 +160,55 @@ impl StampReflect {
 }
 
 impl StampSend {
+    /// Octets of a packet; what no packet can have is refused, and not sent as fewer or more.
+    fn packet_octets(&self) -> Result<u16, Failure> {
+        /// Padding begins with four octets.
+        const PADDING_MIN: u16 = 4;
+        let (least, whose) = if self.key.key_file.is_some() {
+            (AUTHENTICATED_OCTETS, "an authenticated packet")
+        } else {
+            (UNAUTHENTICATED_OCTETS, "a packet")
+        };
+        let octets = self.octets.unwrap_or(least);
+        if octets == least || octets >= least + PADDING_MIN {
+            return Ok(octets);
+        }
+        let more = least + PADDING_MIN;
+        let message = format!(
+            "--octets {octets}: {whose} has {least} octets, or with padding {more} or more"
+        );
+        Err(Failure::new(Exit::Usage, message))
+    }
+
     fn run(self, face: Face) -> Result<Exit> {
+        let octets = self.packet_octets()?;
         let to = address(&self.to)?;
         let settings = StampSettings {
             count: self.count,
             rate: self.rate,
-            octets: self.octets,
+            octets,
             wait: Duration::from_millis(self.wait_ms.into()),
             key: self.key.read()?,
         };
+        let stop = Arc::new(AtomicBool::new(false));
+        let its = Arc::clone(&stop);
+        gatewright_command::signals::on_stop(move || its.store(true, Ordering::Relaxed))?;
+        let is_stop_requested = || stop.load(Ordering::Relaxed);
         let mut told = Instant::now();
-        let report = measure(to, &settings, &mut |sent| {
+        let mut progress = |sent| {
             if told.elapsed() >= TOLD_EVERY {
                 told = Instant::now();
                 face.note(&format!("{sent} of {} packets sent", self.count));
             }
-        });
+        };
+        let report = measure_until(to, &settings, &mut progress, &is_stop_requested);
         let report = report.map_err(|error| {
             Failure::new(Exit::Unavailable, format!("cannot send to {to}: {error}"))
         })?;
+        let is_interrupted = is_stop_requested();
+        if is_interrupted {
+            face.note(&format!("interrupted: {} of {} packets sent", report.sent, self.count));
+        }
         if report.reflected == 0 {
             let message = format!(
                 "{to} has reflected none of {} packets{}: is a reflector there, with the same key, \
@@ -186,7 +223,7 @@ impl StampSend {
             return Err(Failure::new(Exit::Negative, message).into());
         }
         face.answer(&report, || text(to, &report))?;
-        Ok(Exit::Success)
+        Ok(if is_interrupted { Exit::Negative } else { Exit::Success })
     }
 }
 
@@ -206,12 +243,19 @@ fn address(text: &str) -> Result<SocketAddr, Failure> {
 }
 
 fn text(to: SocketAddr, report: &StampReport) -> String {
-    let StampReport { sent, reflected, repeated, foreign, .. } = report;
+    let StampReport { sent, reflected, repeated, foreign, lost_either: either, .. } = report;
     let mut text = format!("{to}: {sent} sent, {reflected} reflected");
     // Writing to a string cannot fail.
     let _ = match (report.lost_there, report.lost_back) {
-        (Some(there), Some(back)) => writeln!(text, "; lost there {there}, on the way back {back}"),
-        _ => writeln!(text, "; {} lost on either way", sent.saturating_sub(*reflected)),
+        (Some(there), Some(back)) => write!(text, "; lost there {there}, on the way back {back}"),
+        _ => write!(text, "; {either} lost on either way"),
+    };
+    let _ = match report.lost_unknown {
+        Some(why) => writeln!(text, ", not told apart: {why}"),
+        None if *either > 0 => {
+            writeln!(text, ", and {either} before the first or after the last that came back")
+        }
+        None => writeln!(text),
     };
     if repeated + foreign > 0 {
         let _ = writeln!(text, "{repeated} reflected again, {foreign} datagrams of others");

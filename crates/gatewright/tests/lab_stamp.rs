@@ -154,3 +154,44 @@ fn octets_that_no_packet_has_are_refused() {
         assert!(answer.err.contains(said), "{octets}: {}", answer.err);
     }
 }
+
+/// Nothing came back of what was sent in one of two sessions.
+#[test]
+fn a_session_of_which_nothing_came_back_is_no_success() {
+    let folder = common::folder("lab-stamp-agents");
+    fs::write(folder.join("lab.key"), "a secret of the test\n").unwrap();
+    let reflector = Reflector::start();
+    // It has the port, and reflects nothing.
+    let silent = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let (good, silent) = (reflector.at.to_string(), silent.local_addr().unwrap().to_string());
+    let mut agent = Command::new(GATEWRIGHT);
+    agent.args(["lab", "agent", "--json", "--listen", "127.0.0.1:0", "--stop-after", "60"]);
+    agent
+        .args(["--send-to", &good, "--send-to", &silent, "--key-file"])
+        .arg(folder.join("lab.key"));
+    let mut agent = agent.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(agent.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let listens: Value = serde_json::from_str(&line).unwrap();
+    let experiment = format!(
+        "title = 't'\nkey_file = 'lab.key'\noctets = [112]\nrate = [100]\nseconds = 0.2\nrepeats = 2\n\
+         steady_pct = 1000.0\n[[agent]]\nname = 'one'\naddress = {}\n\
+         [[session]]\nfrom = 'one'\nreflector = '{good}'\n\
+         [[session]]\nfrom = 'one'\nreflector = '{silent}'\n",
+        listens["listens"]
+    );
+    let file = folder.join("two.toml");
+    fs::write(&file, experiment).unwrap();
+    let (file, output) = (file.to_str().unwrap(), folder.to_str().unwrap());
+    let said = gatewright(&["lab", "run", "--agents", file, "--output", output]);
+    let without = gatewright(&["lab", "run", file]);
+    let _ = agent.kill();
+    let _ = agent.wait();
+    assert_eq!(said.code, 1, "{}{}", said.out, said.err);
+    assert!(said.out.contains("40 of 40 back, median"), "{}", said.out);
+    assert!(said.out.contains("0 of 40 back; nothing came back\n"), "{}", said.out);
+    assert!(!said.out.contains("unsteady"), "{}", said.out);
+    assert_eq!(without.code, 78, "{}", without.err);
+    let hint = format!("`gatewright lab run --agents {file}`");
+    assert!(without.err.contains(&hint), "{}", without.err);
+}

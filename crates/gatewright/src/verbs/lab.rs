@@ -124,7 +124,14 @@ fn experiment(name: &str, face: Face) -> Result<(Experiment, String), Failure> {
     let experiment = parse_experiment(SourceId::default(), text).map_err(|findings| {
         face.findings(&findings, &sources);
         let first = findings.first().map_or_else(String::new, |it| it.message.clone());
-        Failure::new(Exit::Configuration, format!("{name} is no experiment: {first}"))
+        let is_of_agents = text.lines().any(|line| line.trim_start().starts_with("[[agent]]"));
+        let hint = if is_of_agents {
+            format!("; `gatewright lab run --agents {name}` runs an experiment between machines")
+        } else {
+            String::new()
+        };
+        let message = format!("{name} is no experiment: {first}{hint}");
+        Failure::new(Exit::Configuration, message)
     })?;
     let stem = Path::new(name).file_stem().map(|stem| stem.to_string_lossy().into_owned());
     Ok((experiment, stem.unwrap_or_else(|| "experiment".to_owned())))

@@ -83,7 +83,11 @@ fn sessions(page: &mut String, run: &AgentRun) {
             if it.lost_there.is_some() { lost(it.lost_there) } else { both_ways(it) },
             lost(it.lost_back),
             it.cv_pct.map_or_else(|| "–".to_owned(), |cv| format!("{cv:.1} %")),
-            if it.steady { "yes" } else { "<span class=\"different\">no</span>" }
+            match it {
+                AgentCondition { received: 0, .. } => "nothing came back",
+                AgentCondition { steady: true, .. } => "yes",
+                _ => "<span class=\"different\">no</span>",
+            }
         );
     }
     page.push_str("</tbody></table></div>");

@@ -9,7 +9,9 @@ use gatewright_command::{
 };
 use gatewright_config::{AgentExperiment, parse_agent_experiment};
 use gatewright_diagnostic::{SourceId, Sources};
-use gatewright_lab::agent::{AGENT_PORT, AgentRun, AgentSetup, run_between_agents, serve_agent};
+use gatewright_lab::agent::{
+    AGENT_PORT, AgentCondition, AgentRun, AgentSetup, run_between_agents, serve_agent,
+};
 use gatewright_lab::report::{agents_csv, agents_html};
 use serde_json::json;
 use std::fmt::Write;
@@ -115,8 +117,9 @@ pub(super) fn run_file(file: &Path, output: &Path, face: Face) -> Result<Exit> {
         "findings": run.findings,
     });
     face.answer(&answer, || summary(&run, &files))?;
-    let has_any = run.conditions.iter().any(|it| it.received > 0);
-    Ok(if has_any { Exit::Success } else { Exit::Negative })
+    // A session of which nothing came back is not measured, whether or not anything was sent.
+    let is_measured = !run.conditions.is_empty() && run.conditions.iter().all(|it| it.received > 0);
+    Ok(if is_measured { Exit::Success } else { Exit::Negative })
 }
 
 fn read(file: &Path, face: Face) -> Result<AgentExperiment, Failure> {
@@ -155,7 +158,11 @@ fn summary(run: &AgentRun, files: &[String]) -> String {
                 it.one_way_error_us.unwrap_or(f64::NAN)
             );
         }
-        text.push_str(if it.steady { "\n" } else { "; unsteady\n" });
+        text.push_str(match it {
+            AgentCondition { received: 0, .. } => "; nothing came back\n",
+            AgentCondition { steady: false, .. } => "; unsteady\n",
+            _ => "\n",
+        });
     }
     for it in &run.machines {
         if let (Some(first), Some(last)) = (it.clocks.first(), it.clocks.last()) {

@@ -39,7 +39,7 @@ pub(super) struct RunLab {
     #[arg(long, value_name = "MINUTES")]
     minutes: Option<f64>,
     /// An experiment between machines, in place of EXPERIMENT: a TOML file with agents and sessions
-    /// such as examples/lab/agents.toml.
+    /// such as examples/lab/agents.toml. It ends with 1 if nothing came back in a session.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["experiment", "minutes"])]
     agents: Option<PathBuf>,
     /// Folder for the files.

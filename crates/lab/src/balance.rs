@@ -94,8 +94,8 @@ impl BalanceExperiment {
     pub fn computed(self) -> Self {
         const SLOWER: f64 = 2.0;
         let speeds = self.speeds.iter().map(|speed| speed / SLOWER).collect();
-        let kind = FlowKind { bound_us: 5000.0, ..self.kind };
-        Self { speeds, kind, offered: 24, ..self }
+        let kind = FlowKind { bound_us: 4500.0, ..self.kind };
+        Self { speeds, kind, offered: 28, ..self }
     }
 }
 
@@ -399,11 +399,11 @@ mod tests {
             };
             let outcomes = balance(&experiment);
             let [min_hop, _, least_load] = &outcomes[..] else { panic!("{outcomes:?}") };
-            assert_eq!(least_load.flows, 40, "{least_load:?}");
+            assert_eq!(least_load.flows, 28, "{least_load:?}");
             assert!(2 * least_load.flows >= 3 * min_hop.flows, "{outcomes:?}");
             assert!(outcomes.iter().all(|it| it.violations_pct <= 1.0), "{outcomes:?}");
             // 400 octets, the slowest way: two relays of speed a half.
-            let most = 40.0 * 10.0 * 2.0 * SERVICE.1.mul_add(400.0, SERVICE.0) / 0.5;
+            let most = 28.0 * 10.0 * 2.0 * SERVICE.1.mul_add(400.0, SERVICE.0) / 0.5;
             assert!(most <= 1.0, "processors: {most}");
         }
     }

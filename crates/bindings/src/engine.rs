@@ -482,7 +482,12 @@ impl Engine {
 
     /// The disk's free space and the reserve; `None` once the engine has ended.
     pub fn disk_space(&self) -> Option<gatewright_store::DiskSpace> {
-        self.lock().writer.as_ref().map(BatchWriter::disk_space)
+        let inner = self.lock();
+        let mut space = inner.writer.as_ref().map(BatchWriter::disk_space)?;
+        let left = inner.cse.stored_octets_left();
+        let left = left.map(|left| u64::try_from(left).unwrap_or(u64::MAX));
+        space.rows_free = space.rows_free.map(|free| free.min(left.unwrap_or(free)));
+        Some(space)
     }
 
     /// Which of the database's files was removed, moved or replaced while it is open: nothing is

@@ -726,12 +726,25 @@ fn set_limits(limits: &mut Limits, described: &gatewright_config::Cse) {
         limits.branch_resources = count(most / 4);
     }
     limits.branch_resources = described.branch_max.map_or(limits.branch_resources, count);
+    if let Some(mib) = described.store_mib {
+        // The rest is for remembered requests, for blocks and for what is unused in pages.
+        limits.stored_octets = octets(mib) / 4 * 3;
+        let (part, all) = (limits.branch_resources, limits.resources);
+        limits.branch_stored_octets = part_of(octets(mib), (part, all));
+    }
     limits.instances = described.instances_max.map_or(limits.instances, u64::from);
     let memory = octets(described.memory_mib.unwrap_or(MEMORY_MIB));
     limits.resident_octets = described.store.is_some().then_some(memory);
     let PeerBounds { answers_mib, answers_mib_of_all, .. } = described.peer;
     limits.unread_octets_per_peer = answers_mib.map_or(limits.unread_octets_per_peer, octets);
     limits.unread_octets = answers_mib_of_all.map_or(limits.unread_octets, octets);
+}
+
+/// As much of `whole` as `part` is of `all`.
+fn part_of(whole: usize, (part, all): (usize, usize)) -> usize {
+    let wide = |number: usize| u128::try_from(number).unwrap_or(u128::MAX);
+    let share = wide(whole).saturating_mul(wide(part)) / wide(all.max(1));
+    usize::try_from(share).unwrap_or(usize::MAX)
 }
 
 fn quota(peer: PeerBounds) -> cse::Quota {

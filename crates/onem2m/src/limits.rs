@@ -13,6 +13,11 @@ pub struct Limits {
     /// Resources of one branch, counted alike: an AE, a remoteCSE or another child of the CSEBase,
     /// with everything below it. A full branch is as a full tree.
     pub branch_resources: usize,
+    /// Octets of the store that all rows take up, as estimated from the sizes of resources; a tree of
+    /// more is full.
+    pub stored_octets: usize,
+    /// Octets of the store that one branch takes up, counted alike.
+    pub branch_stored_octets: usize,
     /// Resources that keep the answers to non-blocking requests, counted alike with those answers; a
     /// quarter of it those of one originator, and all at most a quarter of `resources`.
     pub answers_kept: usize,
@@ -107,6 +112,8 @@ impl Default for Limits {
         Self {
             resources: 1_000_000,
             branch_resources: 250_000,
+            stored_octets: usize::MAX,
+            branch_stored_octets: usize::MAX,
             answers_kept: 65_536,
             answers_kept_within: Duration::from_hours(24),
             depth: 32,

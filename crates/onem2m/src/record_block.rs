@@ -17,7 +17,7 @@
 
 use crate::name_hash::NameKey;
 use crate::paged::InstanceRecord;
-use crate::resource::{Resource, push_number};
+use crate::resource::{Resource, push_number, row_octets};
 use crate::resource_type::ResourceType;
 use crate::stored::{InstanceHeader, attributes_of};
 use crate::time::Timestamp;
@@ -237,15 +237,20 @@ fn record_of(seq: u64, body: &Arc<str>, key: NameKey) -> Option<(u64, InstanceRe
     let mut id = String::with_capacity(16);
     id.push_str(ResourceType::ContentInstance.prefix());
     push_number::<16>(&mut id, seq);
-    if *instance.id != *id || has_resident_attribute(&instance, body) {
+    if *instance.id != *id || stays_in_memory(&instance, body) {
         return None;
     }
     let container = container_number(&instance.parent_id)?;
     Some((container, InstanceRecord::of(&instance, key.hash(&instance.name))?))
 }
 
-/// Whether an instance stays in memory because of an attribute.
-pub(crate) fn has_resident_attribute(instance: &Resource, text: &str) -> bool {
+/// Whether an instance stays in memory: because of an attribute, or because its text takes up more
+/// octets of the store than its record would tell.
+pub(crate) fn stays_in_memory(instance: &Resource, text: &str) -> bool {
+    text.len() > row_octets(instance.size) || has_resident_attribute(instance, text)
+}
+
+fn has_resident_attribute(instance: &Resource, text: &str) -> bool {
     let is_resident = |name: &str| RESIDENT_BY.contains(&name);
     mentions_one(text) && !attributes_of(instance.inner(text), is_resident).is_empty()
 }

@@ -93,6 +93,12 @@ pub(crate) const PLACE_OCTETS: usize = 2_048;
 /// Octets of memory of a label beside its text, if no other resource has it.
 const LABEL_OCTETS: usize = 150;
 
+/// Octets of the store that an instance with this size of content takes up at most, or else stays in
+/// memory: half as much again for what is escaped, and 512 for the other attributes.
+pub(crate) fn row_octets(size: u64) -> usize {
+    usize::try_from(size.saturating_add(size / 2).saturating_add(512)).unwrap_or(usize::MAX)
+}
+
 /// Octets of memory of attributes.
 fn memory_octets(attributes: &Map<String, Value>) -> usize {
     attributes.iter().map(|(name, value)| member_octets(name, value)).sum()
@@ -178,6 +184,13 @@ impl Resource {
         let mut octets = text + memory_octets(&self.attributes);
         self.each_label(|label| octets += label.len() + LABEL_OCTETS);
         1 + octets / PLACE_OCTETS
+    }
+
+    /// Octets of the store that it takes up, approximately; those of an instance are the same
+    /// whether its text is in memory or not.
+    pub(crate) fn stored_octets(&self) -> usize {
+        let text = self.representation.as_ref().map_or(0, |text| text.len());
+        row_octets(self.size).max(text) + memory_octets(&self.attributes)
     }
 
     /// Places that it takes up in addition once it has these values.

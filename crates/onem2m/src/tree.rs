@@ -12,7 +12,7 @@ use crate::labels::LabelIndex;
 use crate::name_hash::NameKey;
 use crate::paged::{InstanceRecord, PagedInstances};
 use crate::places::{AnswerPlaces, Places};
-use crate::resource::{Family, Resource};
+use crate::resource::{Family, Resource, row_octets};
 use crate::resource_type::ResourceType;
 use crate::stored::Damage;
 use crate::time::Timestamp;
@@ -65,6 +65,8 @@ pub(crate) struct Tree {
     by_seq: DenseMap<u64, Slot>,
     by_label: LabelIndex,
     places: Places,
+    /// Octets of the store, counted as places are.
+    stored: Places,
     answers: AnswerPlaces,
     /// Resources other than the root by the time they expire.
     expiry: DenseMap<(Timestamp, u64), ()>,
@@ -91,6 +93,7 @@ impl Tree {
             by_seq: DenseMap::default(),
             by_label: LabelIndex::default(),
             places: Places::default(),
+            stored: Places::default(),
             answers: AnswerPlaces::default(),
             expiry: DenseMap::default(),
             by_cse: HashMap::new(),
@@ -109,6 +112,11 @@ impl Tree {
     /// Places taken up ([`Resource::places`]); an instance that is paged out takes up one.
     pub(crate) const fn places(&self) -> usize {
         self.places.all()
+    }
+
+    /// Octets of the store taken up ([`Resource::stored_octets`]).
+    pub(crate) const fn stored_octets(&self) -> usize {
+        self.stored.all()
     }
 
     /// Instances that are paged out.
@@ -150,20 +158,22 @@ impl Tree {
         let after = resident_octets(resource);
         self.resident_octets = (self.resident_octets + after).saturating_sub(before);
         self.by_label.add(resource);
-        let (places, parent, seq) = (resource.places(), resource.parent, resource.seq);
+        let taken = (resource.places(), resource.stored_octets());
+        let (parent, seq) = (resource.parent, resource.seq);
         let asker = asker_of(resource);
         let branch = parent.and_then(|parent| self.branch(parent, seq));
-        self.set_places(slot, branch, places, asker);
+        self.set_places(slot, branch, taken, asker);
     }
 
-    /// Sets the places of the resource in a slot: of none with 0; `asker` is that of a request resource.
+    /// Sets the places and the octets of the store of the resource in a slot: of none with 0; `asker` is that of a request resource.
     fn set_places(
         &mut self,
         slot: Slot,
         branch: Option<u64>,
-        places: usize,
+        (places, stored): (usize, usize),
         asker: Option<Arc<str>>,
     ) {
+        self.stored.set(slot.0, branch, stored);
         let before = self.places.set(slot.0, branch, places);
         if let Some(asker) = asker {
             self.answers.exchange(node_of(&asker), before, places);
@@ -380,7 +390,8 @@ impl Tree {
         self.by_label.add(&resource);
         self.resident_octets += resident_octets(&resource);
         let branch = parent.and_then(|parent| self.branch(parent, seq));
-        self.set_places(slot, branch, resource.places(), asker_of(&resource));
+        let taken = (resource.places(), resource.stored_octets());
+        self.set_places(slot, branch, taken, asker_of(&resource));
         match parent.and_then(|parent| self.get_mut(parent)) {
             Some(parent) => parent.adopt(&resource, slot),
             None if resource.resource_type == ResourceType::CseBase => self.root = Some(slot),
@@ -402,7 +413,7 @@ impl Tree {
         self.by_label.remove(&resource);
         self.resident_octets = self.resident_octets.saturating_sub(resident_octets(&resource));
         let branch = resource.parent.and_then(|it| self.branch(it, resource.seq));
-        self.set_places(slot, branch, 0, asker_of(&resource));
+        self.set_places(slot, branch, (0, 0), asker_of(&resource));
         self.expiry.remove((resource.expires, resource.seq));
         if let (ResourceType::RemoteCse, Some(cse)) = (resource.resource_type, resource.text("csi"))
         {
@@ -428,9 +439,18 @@ impl Tree {
     /// Places taken up in the branch of a child of the root that `parent` lies in; 0 if it is the
     /// root.
     pub(crate) fn branch_places(&self, parent: Slot) -> usize {
-        let above = self.get(parent).and_then(|it| Some((it.parent?, it.seq)));
-        let branch = above.and_then(|(above, seq)| self.branch(above, seq));
-        branch.map_or(0, |branch| self.places.of_branch(branch))
+        self.branch_of(parent).map_or(0, |branch| self.places.of_branch(branch))
+    }
+
+    /// Octets of the store taken up there.
+    pub(crate) fn branch_stored_octets(&self, parent: Slot) -> usize {
+        self.branch_of(parent).map_or(0, |branch| self.stored.of_branch(branch))
+    }
+
+    /// The branch that a resource lies in, or begins; none is the root's.
+    fn branch_of(&self, slot: Slot) -> Option<u64> {
+        let (above, seq) = self.get(slot).and_then(|it| Some((it.parent?, it.seq)))?;
+        self.branch(above, seq)
     }
 
     /// Places of request resources with their answers: of all, and of those of one node.
@@ -546,6 +566,8 @@ impl Tree {
         self.paged += records.len();
         let branch = records.last().and_then(|last| self.branch(container, last.seq));
         self.places.take_up(branch, records.len());
+        let stored = records.iter().map(|record| row_octets(record.size.into())).sum();
+        self.stored.take_up(branch, stored);
     }
 
     /// Removes a contentInstance from memory except for its record. Its row must be stored, and it
@@ -570,6 +592,8 @@ impl Tree {
         let branch = self.branch(container, instance.seq);
         self.places.set(slot.0, branch, 0);
         self.places.take_up(branch, 1);
+        self.stored.set(slot.0, branch, 0);
+        self.stored.take_up(branch, row_octets(record.size.into()));
         true
     }
 
@@ -581,7 +605,8 @@ impl Tree {
         self.change_paged(container, |family| {
             record = family.paged.as_mut().and_then(|paged| paged.remove(seq));
         });
-        instance.expires = record?.expires;
+        let InstanceRecord { expires, size, .. } = record?;
+        instance.expires = expires;
         instance.parent = Some(container);
         self.paged -= 1;
         let slot = self.free.pop().unwrap_or_else(|| {
@@ -594,6 +619,8 @@ impl Tree {
         let branch = self.branch(container, seq);
         self.places.give_up(branch, 1);
         self.places.set(slot.0, branch, instance.places());
+        self.stored.give_up(branch, row_octets(size.into()));
+        self.stored.set(slot.0, branch, instance.stored_octets());
         if let Some(container) = self.get_mut(container) {
             instance.parent_id = Arc::clone(&container.id);
             if let Some(family) = &mut container.family {
@@ -615,7 +642,9 @@ impl Tree {
         });
         let record = record?;
         self.paged -= 1;
-        self.places.give_up(self.branch(container, seq), 1);
+        let branch = self.branch(container, seq);
+        self.places.give_up(branch, 1);
+        self.stored.give_up(branch, row_octets(record.size.into()));
         Some(record)
     }
 
@@ -625,7 +654,9 @@ impl Tree {
             return;
         }
         self.paged += 1;
-        self.places.take_up(self.branch(container, record.seq), 1);
+        let branch = self.branch(container, record.seq);
+        self.places.take_up(branch, 1);
+        self.stored.take_up(branch, row_octets(record.size.into()));
         if let Some(container) = self.get_mut(container) {
             container.family.get_or_insert_default();
         }

@@ -55,6 +55,10 @@ const ENTRY_OCTETS: usize = 256;
 /// Octets that the log file keeps on disk after it was moved.
 const JOURNAL_OCTETS_MAX: i64 = 64 * 1024 * 1024;
 
+/// Part of the rows' limit below which their room is short, and the least of it: some large rows.
+const ROWS_LOW_PART: u64 = 20;
+const ROWS_LOW_OCTETS: u64 = 128 * 1024;
+
 /// Default octets of the reserve on the disk: the log pages of some thousand deletions.
 const RESERVE_OCTETS: u64 = 4 * 1024 * 1024;
 /// Text of the error for rows beyond their limit.
@@ -152,6 +156,8 @@ pub struct Database {
     built: Option<Built>,
     /// Approximate pages of WAL that the mover was not asked to move.
     unmoved: i64,
+    /// Pages that the rows took up after the last commit.
+    rows_pages: i64,
     /// Lock held as long as the database is open: two writers would give rows the same numbers. It
     /// is declared after the connection, to be released after it.
     lock: Option<Lock>,
@@ -289,8 +295,10 @@ impl Database {
         let remembered = Remembered::open(&connection)?;
         let blocks = Blocks::open(&connection)?;
         let options = options.clone();
+        let rows_pages = used_pages(&connection)? - chain.pages;
         Ok(Self {
             connection,
+            rows_pages,
             chain,
             remembered,
             intrusions: 0,
@@ -474,9 +482,13 @@ impl Database {
         full(DISK_FULL)
     }
 
-    /// The disk's free space and the reserve.
+    /// The disk's free space and the reserve, and what the rows' limit leaves.
     pub(crate) fn disk_space(&self) -> DiskSpace {
-        self.reserve.as_ref().map(Reserve::disk_space).unwrap_or_default()
+        let space = self.reserve.as_ref().map(Reserve::disk_space).unwrap_or_default();
+        let used = to_octets(self.rows_pages);
+        let most = self.options.octets_max;
+        let rows_low = most.map_or(0, |most| (most / ROWS_LOW_PART).max(ROWS_LOW_OCTETS));
+        DiskSpace { rows_free: most.map(|most| most.saturating_sub(used)), rows_low, ..space }
     }
 
     /// Time until [`Self::pursue_room`] is to be called; `None` without a disk.
@@ -615,10 +627,12 @@ impl Database {
         if let Some(clock) = batches.iter().rev().find_map(|batch| batch.clock.as_deref()) {
             note_clock(&transaction, clock)?;
         }
-        let remembered = self.remembered.append(&transaction, batches)?;
+        let remembered = self.remembered.append(&transaction, batches, self.options.octets_max)?;
+        let mut rows_pages = self.rows_pages;
         if let Some((most, before)) = most.zip(before) {
             let used = used_pages(&transaction)?;
-            if used > before && used - self.chain.pages > most {
+            rows_pages = used - self.chain.pages;
+            if used > before && rows_pages > most {
                 return Err(full(ROWS_FULL));
             }
         }
@@ -639,6 +653,7 @@ impl Database {
         let written = Instant::now();
         transaction.commit()?;
         (self.chain, self.next_seq, self.marked) = (chain, next_seq, marked);
+        self.rows_pages = rows_pages;
         self.remembered.apply(remembered);
         self.unmoved += pages(batches);
         Ok(written)
@@ -671,8 +686,7 @@ impl Drop for Database {
 fn allocate(transaction: &Transaction<'_>, file: &File, lead: u64) -> rusqlite::Result<()> {
     let count = "PRAGMA page_count";
     let pages: i64 = transaction.prepare_cached(count)?.query_row([], |row| row.get(0))?;
-    let octets = u64::try_from(pages.saturating_mul(PAGE_OCTETS)).unwrap_or_default();
-    allocate_beyond(file, octets, lead).map_err(|_| full(NO_ROOM))
+    allocate_beyond(file, to_octets(pages), lead).map_err(|_| full(NO_ROOM))
 }
 
 /// Records the number of the next row, or a later one.
@@ -687,6 +701,10 @@ pub(crate) fn pages_of(octets: u64) -> i64 {
     i64::try_from(octets).unwrap_or(i64::MAX) / PAGE_OCTETS
 }
 
+fn to_octets(pages: i64) -> u64 {
+    u64::try_from(pages.saturating_mul(PAGE_OCTETS)).unwrap_or_default()
+}
+
 /// SQLite's error for a file at its size limit.
 fn full(why: &str) -> rusqlite::Error {
     let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
@@ -696,7 +714,7 @@ fn full(why: &str) -> rusqlite::Error {
 /// Octets of the file that no row uses.
 fn unused_octets(connection: &Connection) -> u64 {
     let pages = connection.query_row("PRAGMA freelist_count", [], |row| row.get::<_, i64>(0));
-    u64::try_from(pages.unwrap_or_default().saturating_mul(PAGE_OCTETS)).unwrap_or_default()
+    to_octets(pages.unwrap_or_default())
 }
 
 /// Approximate pages of WAL that a commit of these batches has made.

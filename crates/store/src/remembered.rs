@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 const KEPT: Duration = Duration::from_mins(6);
 /// Octets of all lines; beyond, the oldest are dropped.
 const OCTETS_MAX: usize = 16 * 1024 * 1024;
+/// Part of the rows' limit that they take up at most.
+const ROWS_SHARE: u64 = 16;
 
 const TABLE: &str = "
     CREATE TABLE IF NOT EXISTS remembered (
@@ -51,13 +53,16 @@ impl Remembered {
         Ok(remembered)
     }
 
-    /// Writes the lines of these batches and drops old ones; returns the change to apply after the
-    /// commit.
+    /// Writes the lines of these batches and drops old ones, more of them within a small limit on the
+    /// rows; returns the change to apply after the commit.
     pub(crate) fn append(
         &self,
         transaction: &Transaction<'_>,
         batches: &[Batch],
+        rows_max: Option<u64>,
     ) -> rusqlite::Result<Option<Change>> {
+        let share = rows_max.and_then(|most| usize::try_from(most / ROWS_SHARE).ok());
+        let octets_max = OCTETS_MAX.min(share.unwrap_or(OCTETS_MAX));
         let new: Vec<&str> = batches.iter().filter_map(|it| it.remembered.as_deref()).collect();
         if new.is_empty() {
             return Ok(None);
@@ -71,7 +76,7 @@ impl Remembered {
             .execute((line.number, text, sum))?;
         let mut octets = self.octets.saturating_add(line.octets);
         let is_over = |first: &&RememberedLine| {
-            let is_over = octets > OCTETS_MAX || first.since.elapsed() > KEPT;
+            let is_over = octets > octets_max || first.since.elapsed() > KEPT;
             octets = octets.saturating_sub(first.octets);
             is_over
         };

@@ -49,6 +49,11 @@ pub struct DiskSpace {
     pub is_low: bool,
     /// Whether only deletions and the audit log are stored.
     pub is_short: bool,
+    /// Octets that the rows may still take up, if they have a limit.
+    pub rows_free: Option<u64>,
+    /// Octets below which the rows' limit will soon be reached: a twentieth of it, and at least
+    /// 128 KiB.
+    pub rows_low: u64,
 }
 
 /// The reserve of a database.

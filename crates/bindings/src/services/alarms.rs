@@ -117,7 +117,7 @@ impl ServiceAlarms {
         all.extend(leapt(doubt));
         all.extend(rows(running.cse.unreadable().len()));
         all.extend(engine.database_missing().map(|missing| files(&missing)));
-        all.extend(disk(engine.disk_space().unwrap_or_default()));
+        all.extend(short(engine.disk_space().unwrap_or_default()));
         all.extend(engine.slow_commit().map(slow));
         let waiting = (engine.readings_waiting(), engine.backlogs());
         all.extend(outbox(waiting, thresholds.outbox_percent));
@@ -218,6 +218,26 @@ fn files(missing: &str) -> Observation {
          restore a backup and restart the gateway"
     );
     observation((AlarmName::DatabaseMissing, LogLevel::Error), true, detail)
+}
+
+/// Where both are short, the disk is told: more room within `store_mib` would not help.
+fn short(space: DiskSpace) -> Option<Observation> {
+    let told = [disk(space), rows_limit(space)].into_iter().flatten();
+    // A raised one goes before one that is only kept.
+    told.min_by_key(|seen| !seen.is_raising)
+}
+
+/// As for the disk, for what `store_mib` leaves.
+fn rows_limit(space: DiskSpace) -> Option<Observation> {
+    let kept_below = space.rows_low.saturating_add(space.rows_low / 4);
+    let free = space.rows_free.filter(|free| *free < kept_below)?;
+    let detail = format!(
+        "the database has almost reached its limit (store_mib), and what is beyond is refused; delete \
+         resources, or raise the limit: {} KiB are left",
+        free / 1024
+    );
+    let name = (AlarmName::DiskShort, LogLevel::Warning);
+    Some(observation(name, free < space.rows_low, detail))
 }
 
 /// Raised below the mark, and kept until a quarter more than that is free.

@@ -395,19 +395,79 @@ mod tests {
         let services = Services::start(&config).unwrap().unwrap();
         let parts = parts(Some(Arc::clone(&services)));
         assert!(parts[0].new_events().is_empty());
-        let content = serde_json::json!({ "m2m:cnt": { "lbl": ["x".repeat(64 * 1024)] } });
-        let store = |number: u32| {
+        let store = |(number, kib): (u32, usize)| {
+            let content = serde_json::json!({ "m2m:cnt": { "lbl": ["x".repeat(kib * 1024)] } });
             let request = Request::new(Operation::Create, "gw", "CAdmin", number.to_string())
                 .creating(ResourceType::Container, content.to_string());
             let answer = services.runtime.block_on(services.cse().engine().ask(request));
             answer.unwrap().status
         };
-        let refused = (0..64).map(store).find(|status| !status.is_success());
-        assert_eq!(refused, Some(Status::InternalServerError));
+        // One resource may be larger than what is left.
+        assert_eq!(store((0, 1_000)), Status::InternalServerError);
         let events = parts[0].new_events();
         let failed: Vec<_> = events.iter().filter(|one| one.kind == "store-failed").collect();
         assert!(failed[0].text.contains("store_mib"), "{}", failed[0].text);
+        // What is bounded by the tree fails no transaction, and the alarm says so beforehand, which is
+        // what the metric and `/readyz` show.
+        let refused = (1..64).map(|number| store((number, 64))).find(|made| !made.is_success());
+        assert_eq!(refused, Some(Status::InternalServerError));
+        let events = parts[0].new_events();
+        let raised = events.iter().find(|one| one.kind == "disk-short");
+        assert!(raised.is_some_and(|one| one.text.contains("store_mib")), "{raised:?}");
+        let alarms = parts[0].tell().alarms;
+        assert!(alarms.iter().any(|alarm| alarm.name == "disk-short" && alarm.raised == 1));
         assert!(parts[0].new_events().iter().all(|one| one.kind != "store-failed"));
+        drop(services);
+        for part in &parts {
+            part.stop();
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// One AE that stores what it can uses its part of `store_mib`, and the readings of another go on.
+    #[test]
+    fn a_greedy_ae_leaves_the_store_to_others() {
+        let folder = std::env::temp_dir().join(format!("greedy-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let http = free_port();
+        let text = format!(
+            "[cse]\nbase = \"gw\"\nid = \"/gw\"\nhttp = \"127.0.0.1:{http}\"\nadmin = \"CAdmin\"\n\
+             store = \"a.db\"\nstore_mib = 2\n"
+        );
+        let parsed = gatewright_config::parse(SourceId::default(), &text);
+        let config = parsed.config.unwrap_or_else(|| panic!("{:?}", parsed.diagnostics));
+        let services = Services::start(&config.with_files_in(&folder, None)).unwrap().unwrap();
+        let parts = parts(Some(Arc::clone(&services)));
+        let mut asked = 0;
+        let mut create = |to: &str, from: &str, kind: ResourceType, content: serde_json::Value| {
+            asked += 1;
+            let request = Request::new(Operation::Create, to, from, format!("r{asked}"))
+                .creating(kind, content.to_string());
+            services.runtime.block_on(services.cse().engine().ask(request)).unwrap().status
+        };
+        for (ae, from) in [("greedy", "CGreedy"), ("device", "CDevice")] {
+            let content = serde_json::json!({ "m2m:ae": { "rn": ae, "api": "N.a", "rr": false,
+                "srv": ["3"] } });
+            let made = create("gw", from, ResourceType::ApplicationEntity, content);
+            assert_eq!(made, Status::Created, "{ae}");
+            let content = serde_json::json!({ "m2m:cnt": { "rn": "c" } });
+            let made = create(&format!("gw/{ae}"), from, ResourceType::Container, content);
+            assert_eq!(made, Status::Created, "{ae}");
+        }
+        for length in [60_000, 4_000, 300, 10] {
+            for number in 0..150 {
+                let content = serde_json::json!({ "m2m:cin": { "con": "x".repeat(length) } });
+                let made = create("gw/greedy/c", "CGreedy", ResourceType::ContentInstance, content);
+                assert_eq!(made, Status::Created, "{number} of {length} octets");
+            }
+        }
+        for _ in 0..20 {
+            let reading = serde_json::json!({ "m2m:cin": { "con": "97" } });
+            let made = create("gw/device/c", "CDevice", ResourceType::ContentInstance, reading);
+            assert_eq!(made, Status::Created);
+        }
+        let events = parts[0].new_events();
+        assert!(events.iter().all(|one| !["store-failed", "disk-short"].contains(&one.kind)));
         drop(services);
         for part in &parts {
             part.stop();

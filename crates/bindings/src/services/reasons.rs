@@ -66,8 +66,12 @@ pub(super) fn why_forgotten(lines: &[u64]) -> Option<String> {
     Some(format!("{count} lines are damaged, the first is {first}: repetitions are executed again"))
 }
 
-/// The disk will soon be full.
+/// The disk, or the limit on the database, will soon be reached.
 pub(super) fn why_short(disk_space: DiskSpace) -> Option<String> {
+    let left = disk_space.rows_free.filter(|free| *free < disk_space.rows_low);
+    if let (Some(left), false) = (left, disk_space.is_low) {
+        return Some(format!("{} KiB are left of store_mib", left / 1024));
+    }
     let free = disk_space.free.filter(|_| disk_space.is_low)? / MIB;
     let reserve = disk_space.reserve / MIB;
     Some(format!("{free} MiB are free, and {reserve} MiB in reserve for deletions"))

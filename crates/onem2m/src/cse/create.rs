@@ -7,7 +7,7 @@ use super::{Cse, Done, Refusal, RequestContext, Target, denied, not_allowed};
 use crate::address::{is_name, is_stem};
 use crate::filter::matches_wildcard;
 use crate::primitive::{Release, Request};
-use crate::resource::{Resource, push_number, wrap};
+use crate::resource::{PLACE_OCTETS, Resource, push_number, row_octets, wrap};
 use crate::resource_type::ResourceType;
 use crate::schema;
 use crate::status::Status;
@@ -351,6 +351,7 @@ impl Cse {
             return Err(Refusal::new(Status::InternalServerError, why));
         }
         self.check_places(parent, 1)?;
+        self.check_stored(parent, row_octets(0))?;
         self.check_depth(parent)
     }
 
@@ -362,7 +363,10 @@ impl Cse {
     ) -> Result<(), Refusal> {
         match self.resource(slot)?.further_places(given) {
             0 => Ok(()),
-            further => self.check_places(slot, further),
+            further => {
+                self.check_places(slot, further)?;
+                self.check_stored(slot, further.saturating_mul(PLACE_OCTETS))
+            }
         }
     }
 
@@ -382,9 +386,33 @@ impl Cse {
         Err(Refusal::new(Status::InternalServerError, why))
     }
 
-    /// Whether the branch below the CSEBase that `parent` lies in has no room.
-    pub(super) fn is_branch_full(&self, parent: Slot) -> bool {
-        self.tree.branch_places(parent) >= self.config.limits.branch_resources
+    /// Checks that the tree, and the branch that `at` lies in, may take up so many further octets of
+    /// the store.
+    fn check_stored(&mut self, at: Slot, further: usize) -> Result<(), Refusal> {
+        let limits = &self.config.limits;
+        let within = if self.tree.stored_octets().saturating_add(further) > limits.stored_octets {
+            self.counters.tree_full += 1;
+            "the store has no room"
+        } else if self.tree.branch_stored_octets(at).saturating_add(further)
+            > limits.branch_stored_octets
+        {
+            self.counters.branch_full += 1;
+            "one AE or CSE has used its part of the store"
+        } else {
+            return Ok(());
+        };
+        Err(Refusal::new(Status::InternalServerError, within))
+    }
+
+    /// Whether the tree, or the branch that `parent` lies in, lacks a place, or room for so many octets
+    /// of the store.
+    pub(super) fn is_full(&self, parent: Slot, stored: usize) -> bool {
+        let (tree, limits) = (&self.tree, &self.config.limits);
+        tree.places() >= limits.resources
+            || tree.branch_places(parent) >= limits.branch_resources
+            || tree.stored_octets().saturating_add(stored) > limits.stored_octets
+            || tree.branch_stored_octets(parent).saturating_add(stored)
+                > limits.branch_stored_octets
     }
 
     /// Refuses a resource beyond the depth limit.

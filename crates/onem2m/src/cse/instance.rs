@@ -7,7 +7,7 @@ use super::notify::NotificationEventType;
 use super::{Cse, Done, Refusal, not_allowed};
 use crate::geometry::Geometry;
 use crate::primitive::Request;
-use crate::resource::{Resource, push_json_text, push_number};
+use crate::resource::{Resource, push_json_text, push_number, row_octets};
 use crate::resource_type::ResourceType;
 use crate::schema::{self, check_content_info, null_given};
 use crate::status::Status;
@@ -145,7 +145,7 @@ impl Cse {
         debug_assert!(Resource::from_record(seq, &representation).is_ok(), "{representation}");
         let resource = Resource { representation: Some(representation), ..resource };
         // Behind all that may refuse: what gives way must not go for nothing.
-        self.make_room(parent, resource.places());
+        self.make_room(parent, resource.places(), resource.stored_octets());
         self.check_room(parent)?;
         self.add_instance(resource);
         self.announce_instance(seq);
@@ -248,17 +248,18 @@ impl Cse {
         }
     }
 
-    /// Removes the container's oldest instances for a new one of so many places while the tree or
-    /// its branch is full: a gateway at its limit continues to accept readings.
-    fn make_room(&mut self, parent: Slot, places: usize) {
+    /// Removes the container's oldest instances for a new one of so many places, and octets of the
+    /// store, while the tree or its branch is full: a gateway at its limit continues to accept readings.
+    fn make_room(&mut self, parent: Slot, places: usize, stored: usize) {
         if self.stores_deletions_only {
             // Nothing is created below.
             return;
         }
-        for _ in 0..places {
-            let is_full = self.tree.places() >= self.config.limits.resources;
+        // As many of the smallest as it is large.
+        let most = places.max(stored.div_ceil(row_octets(0)));
+        for _ in 0..most {
             let oldest = self.tree.oldest(parent);
-            let (true, Some(oldest)) = (is_full || self.is_branch_full(parent), oldest) else {
+            let (true, Some(oldest)) = (self.is_full(parent, stored), oldest) else {
                 return;
             };
             self.counters.trimmed += 1;

@@ -247,6 +247,12 @@ impl Cse {
         self.tree.len()
     }
 
+    /// Octets of the store that the tree may still take up; `None` if they are not limited.
+    pub fn stored_octets_left(&self) -> Option<usize> {
+        let most = self.config.limits.stored_octets;
+        (most < usize::MAX).then(|| most.saturating_sub(self.tree.stored_octets()))
+    }
+
     /// Configuration of this CSE.
     pub const fn config(&self) -> &CseConfig {
         &self.config

@@ -15,7 +15,7 @@ use super::{Cse, Output, Recipient, Refusal, RequestContext, Token, not_found};
 use crate::clock::Moment;
 use crate::limits::share;
 use crate::primitive::{Request, Response};
-use crate::record_block::has_resident_attribute;
+use crate::record_block::stays_in_memory;
 use crate::resource::Resource;
 use crate::resource_type::ResourceType;
 use crate::status::Status;
@@ -727,7 +727,7 @@ impl Cse {
         {
             return Leaving::Later;
         }
-        if has_resident_attribute(instance, text) { Leaving::Never } else { Leaving::Now }
+        if stays_in_memory(instance, text) { Leaving::Never } else { Leaving::Now }
     }
 
     /// Removes an instance that is paged out, and stores the removal.

@@ -240,6 +240,37 @@ fn large_readings_replace_as_many_as_they_need() {
     assert_eq!(bench.reading("last", "1").status.number(), 2001);
 }
 
+/// Octets of the store count toward a branch's share too, also of what has left memory and after a
+/// restart, and though escapes make a text six times as long as its content.
+#[test]
+fn one_branch_takes_its_part_of_the_store_only() {
+    for content in ["x".repeat(10_000), "\\u0001".repeat(10_000)] {
+        let mut config = config();
+        (config.limits.stored_octets, config.limits.branch_stored_octets) = (800_000, 200_000);
+        let mut bench = Bench::with(config);
+        bench.register("Ca", "a");
+        bench.create("Ca", "cse-in/a", ResourceType::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+        for round in 0..3 {
+            for number in 0..20 {
+                let made = bench.reading(&format!("r{round}-{number}"), &content);
+                assert_eq!(made.status.number(), 2001, "{made:?}");
+            }
+            let octets: usize = bench.rows.values().map(|row| row.len()).sum();
+            assert!((100_000..=202_000).contains(&octets), "{octets}");
+            bench.restart();
+        }
+        let large = format!(r#"{{"m2m:cnt":{{"lbl":["{}"]}}}}"#, "l".repeat(9_000));
+        let make = |bench: &mut Bench, from: &str, to: &str| {
+            let made = bench.create(from, to, ResourceType::Container, &large);
+            made.status.number()
+        };
+        let made: Vec<u16> = (0..20).map(|_| make(&mut bench, "Ca", "cse-in/a")).collect();
+        assert!(made.ends_with(&[5000]), "{made:?}");
+        bench.register("Cb", "b");
+        assert_eq!(make(&mut bench, "Cb", "cse-in/b"), 2001);
+    }
+}
+
 /// One AE fills its share and no more: another has room, and its own readings go on.
 #[test]
 fn one_branch_leaves_room_for_others() {

@@ -21,6 +21,16 @@ fn a_short_disk_and_a_filling_outbox_have_two_thresholds() {
         disk(space).map(|seen| seen.is_raising)
     };
     assert_eq!([99, 100, 124, 125].map(room), [Some(true), Some(false), Some(false), None]);
+    // And so does the limit on the database, though the disk has room.
+    let left = |kib: u64| {
+        let mut space = DiskSpace::default();
+        (space.rows_free, space.rows_low) = (Some(kib * 1024), 128 * 1024);
+        short(space).map(|seen| seen.is_raising)
+    };
+    assert_eq!(
+        [0, 127, 128, 159, 160].map(left),
+        [Some(true), Some(true), Some(false), Some(false), None]
+    );
     let waiting = |waiting| outbox(((waiting, 1_000), 0), 80).map(|seen| seen.is_raising);
     assert_eq!(
         [800, 799, 401, 400, 0].map(waiting),

@@ -24,6 +24,8 @@ const WAITS: &str = "waits";
 /// `op` of an entry about dropped entries: the number and the hash of the last of them, which the
 /// next entry continues.
 const DROPPED: &str = "Dropped";
+/// `op` of an entry about entries that were lost with the transactions before it; `lost` says how many.
+const LOST: &str = "Lost";
 /// Fraction of the entries dropped at once, so that dropping is rare.
 const DROPPED_PART: i64 = 64;
 /// Entries written at most before the log's size is checked: they are some hundred octets each, and
@@ -119,6 +121,8 @@ pub struct Verified {
     pub entries: u64,
     /// Entries before them that were dropped to make room.
     pub dropped: u64,
+    /// Entries that could not be stored, as entries say that were.
+    pub lost: u64,
     /// The hash before the first entry: of the last dropped entry, or zeroes.
     pub start: [u8; 32],
     /// The hash of the last entry: stored outside the database, it also shows a truncated end.
@@ -201,6 +205,11 @@ impl Chain {
         self.dropped += u64::try_from(dropped).unwrap_or_default();
         Ok(Some(last_of_them))
     }
+}
+
+/// The entry about so many lost ones.
+pub(crate) fn about_lost(lost: u64) -> String {
+    format!("{{\"op\":\"{LOST}\",\"lost\":{lost}}}")
 }
 
 fn hexadecimal(hash: &[u8; 32]) -> String {
@@ -304,7 +313,7 @@ pub fn verify_telling(
     let mut rows = statement.query([])?;
     let outcomes = Outcomes::default();
     let mut verified =
-        Verified { entries: 0, dropped, start, head: start, broken_at: None, outcomes };
+        Verified { entries: 0, dropped, lost: 0, start, head: start, broken_at: None, outcomes };
     let mut expected = dropped;
     while let Some(row) = rows.next()? {
         expected += 1;
@@ -321,6 +330,9 @@ pub fn verify_telling(
         verified.entries += 1;
         verified.head = hash;
         verified.outcomes.count(&told);
+        let is_about_lost = told.text_of("op") == Some(LOST);
+        let lost = told.number_of("lost").filter(|_| is_about_lost);
+        verified.lost = verified.lost.saturating_add(lost.unwrap_or_default());
         sink(told);
     }
     Ok(verified)

@@ -158,6 +158,8 @@ pub struct Database {
     unmoved: i64,
     /// Pages that the rows took up after the last commit.
     rows_pages: i64,
+    /// Entries that were lost with their transactions, until an entry says so.
+    audit_lost: u64,
     /// Lock held as long as the database is open: two writers would give rows the same numbers. It
     /// is declared after the connection, to be released after it.
     lock: Option<Lock>,
@@ -299,6 +301,7 @@ impl Database {
         Ok(Self {
             connection,
             rows_pages,
+            audit_lost: 0,
             chain,
             remembered,
             intrusions: 0,
@@ -528,6 +531,11 @@ impl Database {
         self.intrusions
     }
 
+    /// Has the next entry of the audit log say that so many before it are lost.
+    pub(crate) const fn note_lost(&mut self, entries: u64) {
+        self.audit_lost = self.audit_lost.saturating_add(entries);
+    }
+
     /// Entries of the audit log that were dropped to make room.
     pub(crate) const fn audit_dropped(&self) -> u64 {
         self.chain.dropped
@@ -644,7 +652,11 @@ impl Database {
         }
         let log_pages = pages_of(self.options.audit_octets_max);
         let entries = batches.iter().flat_map(|batch| &batch.entries);
-        let entries = entries.map(|entry| (entry.at_micros, entry.to_text()));
+        let mut entries = entries.map(|entry| (entry.at_micros, entry.to_text())).peekable();
+        // With the time of the first that follows.
+        let after = entries.peek().map(|(at, _)| *at).filter(|_| self.audit_lost > 0);
+        let about_lost = after.map(|at| (at, audit::about_lost(self.audit_lost)));
+        let entries = about_lost.into_iter().chain(entries);
         let chain = audit::append(&transaction, &self.chain, entries, log_pages)?;
         let lead = self.reserve.as_ref().map_or(0, |reserve| reserve.disk_space().reserve);
         if let Some(file) = self.lock.as_ref().and_then(|lock| lock.file.as_ref()) {
@@ -654,6 +666,9 @@ impl Database {
         transaction.commit()?;
         (self.chain, self.next_seq, self.marked) = (chain, next_seq, marked);
         self.rows_pages = rows_pages;
+        if after.is_some() {
+            self.audit_lost = 0;
+        }
         self.remembered.apply(remembered);
         self.unmoved += pages(batches);
         Ok(written)

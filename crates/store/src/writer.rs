@@ -421,12 +421,14 @@ fn store(
     let mut queue = shared.lock();
     queue.slowness.end(ended);
     queue.counters.stale += stale;
+    let lost_before = queue.counters.audit_lost;
     if !batches.is_empty() {
         count(&mut queue.counters, &batches, failure.is_some());
     }
     if !refused.is_empty() && failure.is_none() {
         count(&mut queue.counters, &refused, true);
     }
+    database.note_lost(queue.counters.audit_lost - lost_before);
     queue.counters.audit_dropped = database.audit_dropped();
     queue.counters.intrusions = database.intrusions();
     queue.missing = database.missing().map(str::to_owned);

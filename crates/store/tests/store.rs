@@ -540,7 +540,7 @@ fn the_audit_chain_shows_any_change() {
     }
 }
 
-/// What a transaction could not store, no entry says.
+/// What a transaction could not store, no entry says, but the next one says how much that was.
 #[test]
 fn an_entry_is_stored_with_its_rows_or_not_at_all() {
     let place = Place::new("audit-whole");
@@ -564,9 +564,17 @@ fn an_entry_is_stored_with_its_rows_or_not_at_all() {
     };
     let counters = writer.counters();
     assert_eq!((counters.audited, counters.audit_lost), (failed - 1, 1));
-    drop(writer);
     let verified = verify(&place.file()).unwrap();
     assert_eq!((verified.entries, verified.broken_at), (failed - 1, None));
+    for _ in 0..2 {
+        number += 1;
+        let after = Batch { epoch: 1, ..noted(number, 0, "x") };
+        writer.push(after).unwrap();
+        assert_eq!(wait(&reports), WriteReport::Committed(number));
+    }
+    drop(writer);
+    let verified = verify(&place.file()).unwrap();
+    assert_eq!((verified.entries, verified.lost, verified.broken_at), (failed + 2, 1, None));
     assert_eq!(bodies(&place.file()).len() as u64, failed - 1);
 }
 

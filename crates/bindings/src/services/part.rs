@@ -256,6 +256,12 @@ const OF_CSE: &[Watched] = &[
          (`gatewright cse audit --verify`), and rows may be lost",
     ),
     watched(
+        ("store_audit_lost", When::Grows),
+        (LogLevel::Error, "audit-lost"),
+        "entries of the audit log could not be stored, as the store has failed: the next entry says how \
+         many (`gatewright cse audit --verify`)",
+    ),
+    watched(
         ("readings_backlogged", When::Grows),
         (LogLevel::Warning, "outbox-full"),
         "the outbox to the CSE above is full; readings are stored here and sent later: check that it is reachable",

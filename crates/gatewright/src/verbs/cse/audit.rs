@@ -60,6 +60,7 @@ struct Proof {
     waiting: u64,
     counted: u64,
     dropped: u64,
+    lost: u64,
     #[serde(skip)]
     known_head_is_gone: bool,
 }
@@ -124,6 +125,7 @@ impl Proof {
         Self {
             entries: verified.entries,
             dropped: verified.dropped,
+            lost: verified.lost,
             head: hexadecimal(&verified.head),
             broken_at: verified.broken_at,
             intact: verified.broken_at.is_none() && known_head_found,
@@ -155,6 +157,9 @@ impl Proof {
         }
         if *dropped > 0 {
             let _ = write!(text, "\n{dropped} older entries were dropped to make room");
+        }
+        if self.lost > 0 {
+            let _ = write!(text, "\n{} requests have no entry, as the store had failed", self.lost);
         }
         text
     }

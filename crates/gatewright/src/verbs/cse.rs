@@ -22,7 +22,7 @@ use std::time::{Duration, SystemTime};
 pub(super) const JSON: &str = "get, create, update, delete: {status, location, content}; tree: {root: {name, \
      address, type, instances, children}, resources, cut}; subscribe: a notification (m2m:sgn) \
      a line; audit: {last: [{number, at, entry}]}, and with --verify {entries, head, broken_at, \
-     intact, allowed, denied, failed, waiting, counted, dropped}, too";
+     intact, allowed, denied, failed, waiting, counted, dropped, lost}, too";
 
 /// Sends requests to a oneM2M CSE, and reads its audit log.
 #[derive(Debug, clap::Args)]

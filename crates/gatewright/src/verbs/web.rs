@@ -19,7 +19,7 @@ use std::path::PathBuf;
 pub(crate) const JSON: &str = "token add: {file, name, role, token}, with --save {file, name, role, saved}; token list: {file, tokens: \
      [{name, role}]}; token remove: {file, name, removed}; audit: {last: [{number, at, entry}]}, and \
      with --verify {entries, head, broken_at, intact, allowed, denied, failed, waiting, counted, \
-     dropped}, too";
+     dropped, lost}, too";
 
 /// Makes, lists and removes the tokens of a web interface (`[web] tokens`); reads its audit log
 /// (`[web] audit`).

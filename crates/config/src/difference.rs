@@ -341,6 +341,6 @@ mod tests {
                 defaults += 1;
             }
         }
-        assert_eq!(defaults, 11);
+        assert_eq!(defaults, 12);
     }
 }

@@ -103,7 +103,7 @@ impl NewTap {
         let left_out = AtomicU64::new(0);
         let take = |packet: Option<TappedPacket>| {
             let Some(packet) = packet else { return !sender.is_closed() };
-            match sender.try_send(event("packet", &json!(packet))) {
+            match sender.try_send(stream_message("packet", &json!(packet))) {
                 Ok(()) => true,
                 Err(TrySendError::Full(_)) => {
                     left_out.fetch_add(1, Ordering::Relaxed);
@@ -120,15 +120,15 @@ impl NewTap {
             })
         });
         let last = match end {
-            Ok(end) => event("end", &end),
-            Err(why) => event("error", &json!({ "error": why })),
+            Ok(end) => stream_message("end", &end),
+            Err(why) => stream_message("error", &json!({ "error": why })),
         };
         // The client may be gone.
         let _gone = sender.blocking_send(last);
     }
 }
 
-/// An event of the stream.
-fn event(kind: &str, data: &serde_json::Value) -> Bytes {
+/// A message of the stream: a server-sent event.
+fn stream_message(kind: &str, data: &serde_json::Value) -> Bytes {
     Bytes::from(format!("event: {kind}\ndata: {data}\n\n"))
 }

@@ -267,9 +267,8 @@ fn tables_of_stations_are_bounded() {
     assert_eq!(node.stations().count(), 0);
 }
 
-/// When its last port is gone, a node forgets what it has learnt there, and has nothing to do then.
-#[test]
-fn the_last_port_goes() {
+/// A node with one port, which forwards by the time that is given.
+fn node_with_a_port() -> (gatewright_mesh::MeshNode, gatewright_mesh::BridgePort, Duration) {
     use gatewright_mesh::{BridgePort, MeshInput, MeshNode, NodeId};
     let mut node = MeshNode::new(MeshSettings::new(NodeId(1), 1, Profile::Default));
     let (port, address) = (BridgePort(0), gatewright_packet::LinkAddress::NONE);
@@ -279,6 +278,14 @@ fn the_last_port_goes() {
         now += 300 * MS;
         node.handle(now, MeshInput::Tick);
     }
+    (node, port, now)
+}
+
+/// When its last port is gone, a node forgets what it has learnt there, and has nothing to do then.
+#[test]
+fn the_last_port_goes() {
+    use gatewright_mesh::{MeshInput, NodeId};
+    let (mut node, port, mut now) = node_with_a_port();
     node.port_frame(now, port, (NodeId(7), None), b"a frame for all");
     node.handle(now, MeshInput::PortDown { port });
     for _ in 0..1_000 {
@@ -292,15 +299,8 @@ fn the_last_port_goes() {
 /// A packet that waits for a path to a station is counted when the station speaks at a port of this node.
 #[test]
 fn what_waits_for_a_station_that_is_here_is_counted() {
-    use gatewright_mesh::{BridgePort, MeshInput, MeshNode, NodeId, PathClass};
-    let mut node = MeshNode::new(MeshSettings::new(NodeId(1), 1, Profile::Default));
-    let (port, address) = (BridgePort(0), gatewright_packet::LinkAddress::NONE);
-    let mut now = Duration::ZERO;
-    node.handle(now, MeshInput::PortUp { port, address });
-    for _ in 0..5 {
-        now += 300 * MS;
-        node.handle(now, MeshInput::Tick);
-    }
+    use gatewright_mesh::{MeshInput, NodeId, PathClass};
+    let (mut node, port, now) = node_with_a_port();
     let (station, class) = (NodeId(7), PathClass::default());
     node.handle(now, MeshInput::Packet { destination: station, class, packet: b"a packet" });
     assert_eq!(node.counters().waiting_dropped, 0);

@@ -6,11 +6,14 @@
     reason = "a test may fail loudly"
 )]
 
+mod outage;
+
 use gatewright_mesh::simulate::{LinkCut, MeshWorld};
 use gatewright_mesh::{
     MeshKeys, MeshMembers, MeshNodeKey, MeshRouting, MeshSettings, MeshTrust, PathClass, Profile,
 };
 use gatewright_sim::{Chance, Random, Topology, distances};
+use outage::outage;
 use std::time::Duration;
 
 const MS: Duration = Duration::from_millis(1);
@@ -57,22 +60,6 @@ fn assert_sound(world: &MeshWorld, what: &str) {
 
 fn answered(world: &MeshWorld) -> usize {
     world.pings().iter().filter(|ping| ping.rtt.is_some()).count()
-}
-
-/// The longest hole between the sending times of answered pings, sent each millisecond for a time.
-fn outage(world: &mut MeshWorld, (from, to): (usize, usize), time: Duration) -> Duration {
-    let first = world.pings().len();
-    let (start, end) = (world.now(), world.now() + time);
-    while world.now() < end {
-        world.ping(from, to, PathClass::BULK);
-        world.run_for(MS);
-    }
-    world.run_for(SECOND);
-    let answered = world.pings()[first..].iter().filter(|ping| ping.rtt.is_some());
-    let mut times = vec![start];
-    times.extend(answered.map(|ping| ping.sent_at));
-    times.push(end);
-    times.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).max().unwrap()
 }
 
 /// The topologies of the tests, by name.

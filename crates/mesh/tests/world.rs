@@ -6,12 +6,15 @@
     reason = "a test may fail loudly"
 )]
 
+mod outage;
+
 use gatewright_mesh::simulate::{LinkCut, MeshExperiment, MeshScenario, MeshShape, MeshWorld};
 use gatewright_mesh::{
     EchoOutcome, EchoToken, MeshEvent, MeshKeys, MeshMembers, MeshNodeKey, MeshRouting,
     MeshSettings, MeshTrust, PathClass, Profile,
 };
 use gatewright_sim::{Chance, Random, Topology, distances, is_reachable_without};
+use outage::outage;
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,24 +54,6 @@ fn with_own_keys(settings: &mut MeshSettings) {
 
 fn world(topology: Topology, profile: Profile, seed: u64) -> MeshWorld {
     MeshWorld::new(topology, profile, seed, same)
-}
-
-/// Pings each millisecond for a time; the longest hole between the sending times of answered ones,
-/// from the beginning on.
-fn outage(world: &mut MeshWorld, (from, to): (usize, usize), time: Duration) -> Duration {
-    let first = world.pings().len();
-    let start = world.now();
-    let end = start + time;
-    while world.now() < end {
-        world.ping(from, to, PathClass::BULK);
-        world.run_for(MS);
-    }
-    world.run_for(SECOND);
-    let answered = world.pings()[first..].iter().filter(|ping| ping.rtt.is_some());
-    let mut times = vec![start];
-    times.extend(answered.map(|ping| ping.sent_at));
-    times.push(end);
-    times.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).max().unwrap_or(time)
 }
 
 fn assert_sound(world: &MeshWorld, what: &str) {

@@ -1,4 +1,4 @@
-import { messages } from './events';
+import { posted } from './events';
 
 /** A packet that a tap shows, with its first octets. */
 export interface Tapped {
@@ -28,22 +28,9 @@ export async function tap(
   signal: AbortSignal,
   take: (packet: Tapped) => void,
 ): Promise<TapEnd | null> {
-  const answer = await fetch('/api/v1/tap', {
-    method: 'POST',
-    headers: { 'content-type': 'application/json' },
-    body: JSON.stringify(request),
-    signal,
-  });
-  if (!answer.ok)
-    throw new Error(
-      ((await answer.json().catch(() => null)) as { error?: string } | null)?.error ??
-        `the gateway answers ${answer.status}`,
-    );
-  for await (const { event, data } of messages(answer)) {
-    const told: unknown = JSON.parse(data);
-    if (event === 'error') throw new Error((told as { error: string }).error);
-    if (event === 'packet') take(told as Tapped);
-    if (event === 'end') return told as TapEnd;
+  for await (const { event, data } of posted('tap', request, signal)) {
+    if (event === 'packet') take(JSON.parse(data) as Tapped);
+    if (event === 'end') return JSON.parse(data) as TapEnd;
   }
   return null;
 }

@@ -1,4 +1,4 @@
-import { messages } from './events';
+import { posted } from './events';
 
 /** How long a trace waits for what it is to follow. */
 export const SECONDS = 30;
@@ -8,20 +8,8 @@ export async function traced<T>(
   request: Record<string, unknown>,
   signal: AbortSignal,
 ): Promise<T | null> {
-  const answer = await fetch('/api/v1/trace', {
-    method: 'POST',
-    headers: { 'content-type': 'application/json' },
-    body: JSON.stringify(request),
-    signal,
-  });
-  if (!answer.ok)
-    throw new Error(
-      ((await answer.json().catch(() => null)) as { error?: string } | null)?.error ??
-        `the gateway answers ${answer.status}`,
-    );
   let found: T | null = null;
-  for await (const { event, data } of messages(answer)) {
-    if (event === 'error') throw new Error((JSON.parse(data) as { error: string }).error);
+  for await (const { event, data } of posted('trace', request, signal)) {
     if (event === 'trace') found = JSON.parse(data) as T;
   }
   return found;

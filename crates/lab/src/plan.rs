@@ -107,7 +107,7 @@ pub(crate) fn plan_with(experiment: &Experiment, missing: Option<String>) -> Lab
 }
 
 /// Octets of a frame beside the payload: headers of Ethernet, IPv4 and UDP, and those on the wire.
-const AROUND_PAYLOAD: u32 = 14 + 20 + 8 + WIRE_OCTETS;
+pub(crate) const AROUND_PAYLOAD: u32 = 14 + 20 + 8 + WIRE_OCTETS;
 
 /// What conditions ask of a link beyond its capacity; none if it carries all.
 fn overload(experiment: &Experiment, conditions: &[Centre]) -> Option<String> {

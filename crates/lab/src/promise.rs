@@ -1,5 +1,6 @@
 //! How many flows of a kind a node carries under a bound, by its fitted model.
 
+use crate::plan::AROUND_PAYLOAD;
 use crate::result::{ConditionResult, LabRun, RelayModel};
 use gatewright_config::{NodeShape, RelayKind};
 use gatewright_delay::{FlowKind, LinearFit, NodeLoad, NodeModel, SetupTime};
@@ -230,14 +231,11 @@ pub fn promise(
     })
 }
 
-/// Octets of the headers of a datagram on an Ethernet: 14, 20 of IPv4, 8 of UDP.
-const HEADERS: f64 = 42.0;
-
 /// Packets of so many octets of payload that the links of the run carry in a second, if they have a
 /// capacity.
 fn link_rate(run: &LabRun, octets: f64) -> Option<f64> {
     let mbps = run.experiment.link.map(|it| it.capacity_mbps).filter(|it| *it > 0.0)?;
-    Some(mbps * 1e6 / (8.0 * (octets + HEADERS)))
+    Some(mbps * 1e6 / (8.0 * (octets + f64::from(AROUND_PAYLOAD))))
 }
 
 /// The most flows that keep the bound, among those that are tried.

@@ -178,6 +178,10 @@ impl Alarms {
             raised.gone = None;
             // The most severe level is the first.
             if level >= raised.level || !is_raising {
+                // Of one from before a restart only the subject was known.
+                if raised.detail.is_empty() {
+                    raised.detail = detail;
+                }
                 return None;
             }
             raised.since

@@ -17,8 +17,8 @@ pub use ocsp::StapleError;
 use crate::keyring::Keyring;
 use core::time::Duration;
 use gatewright_onem2m::{Operation, Request, Timestamp};
+use gatewright_part::open_file;
 pub(crate) use ocsp::ChecksStaples;
-use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -329,7 +329,7 @@ fn read_pem(path: &Path) -> Result<Vec<u8>, TlsError> {
 /// The octets of a file of at most [`FILE_OCTETS_MAX`].
 pub(crate) fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     let mut octets = Vec::new();
-    File::open(path)?.take(FILE_OCTETS_MAX + 1).read_to_end(&mut octets)?;
+    open_file(path)?.take(FILE_OCTETS_MAX + 1).read_to_end(&mut octets)?;
     if u64::try_from(octets.len()).is_ok_and(|len| len <= FILE_OCTETS_MAX) {
         return Ok(octets);
     }

@@ -499,6 +499,10 @@ async fn a_devices_certificate_says_its_system_id() {
         assert_eq!(report(foreign, 500).await, 0);
         assert!(listener.counters().system_ids_foreign > before);
     }
+    let told = listener.refusals();
+    let told: Vec<_> = told.iter().filter(|event| event.kind == "system-id-foreign").collect();
+    assert_eq!(told.len(), 2, "one for each certificate: {told:?}");
+    assert!(told.iter().all(|event| event.text.contains("association of 0254455354000001")));
     // The rule is read anew with each connection.
     config.system_id = None;
     listener.reconfigure(config).await;

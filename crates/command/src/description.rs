@@ -7,7 +7,7 @@ use gatewright_diagnostic::{
     Diagnostic, Severity, SourceId, SourceRange, Sources, Span, has_errors,
 };
 use gatewright_gateway::{
-    Change, NOT_IN_THIS_PROGRAM, beside, credentials_folder, further_files, open_text, read_text,
+    Change, NOT_IN_THIS_PROGRAM, beside, credentials_folder, further_files, open_file, read_text,
     unfit_devices, unusable_mesh_files, without_table,
 };
 use std::io::{ErrorKind, Read};
@@ -197,7 +197,7 @@ pub fn read(path: &str) -> Result<String, Failure> {
     let octets = if path == "-" {
         read_text(std::io::stdin())
     } else {
-        open_text(Path::new(path)).and_then(read_text)
+        open_file(Path::new(path)).and_then(read_text)
     };
     text_of(path, octets)
 }
@@ -227,7 +227,7 @@ fn octets_of(path: &str, octets_max: u64) -> std::io::Result<Vec<u8>> {
     if path == "-" {
         read_most(std::io::stdin(), octets_max)
     } else {
-        open_text(Path::new(path)).and_then(|file| read_most(file, octets_max))
+        open_file(Path::new(path)).and_then(|file| read_most(file, octets_max))
     }
 }
 

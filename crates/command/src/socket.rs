@@ -172,7 +172,11 @@ fn only_one() -> Result<PathBuf, Failure> {
     match &found[..] {
         [only] => Ok(only.clone()),
         [] => {
-            let text = format!("no gateway runs: {} has no control socket", folder.display());
+            let text = format!(
+                "no gateway runs: {} has no control socket; if its description names another, say \
+                 --socket PATH",
+                folder.display()
+            );
             Err(Failure::new(Exit::Unavailable, text))
         }
         several => {

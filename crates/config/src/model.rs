@@ -77,7 +77,8 @@ pub struct Config {
 
 impl Config {
     /// This description, with relative paths of programs, of their parameter files, of the capture
-    /// files of links, of databases, of reports and of the certificates' files resolved in `folder`.
+    /// files of links, of databases, of reports, of the certificates' files and of Unix sockets
+    /// resolved in `folder`.
     ///
     /// `credential:NAME` as a parameter file, or as a file of certificates and keys, is the file NAME in
     /// `credentials`, where a service manager puts what it hands over (systemd.exec(5),
@@ -114,6 +115,14 @@ impl Config {
                 let files = [&mut tls.certificate, &mut tls.key, &mut tls.authorities];
                 let others = tls.crl.iter_mut().chain(&mut tls.ocsp_response);
                 files.into_iter().chain(others).for_each(resolve);
+            }
+        }
+        self.control.socket.iter_mut().for_each(beside);
+        let metrics = self.control.metrics.as_mut();
+        let listen = self.web.as_mut().map(|web| &mut web.listen);
+        for listen in metrics.into_iter().chain(listen) {
+            if let Listen::Unix(path) = &mut listen.value {
+                beside(path);
             }
         }
         if let Some(Web { tokens, audit, reports, tls, .. }) = &mut self.web {

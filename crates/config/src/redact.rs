@@ -157,13 +157,29 @@ impl RedactedDescription {
         }
     }
 
-    /// A URL without user and password.
+    /// A URL's scheme, host and port: not user and password, nor path and query, which may have
+    /// others.
     fn url(&mut self, text: &str) -> String {
-        let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
-        let Some((user, place)) = rest.rsplit_once('@') else { return quoted(text) };
-        self.remove(user);
-        user.split(':').for_each(|part| self.remove(part));
-        quoted(&format!("{scheme}://{REMOVED}@{place}"))
+        let Some((scheme, rest)) = text.split_once("://") else { return self.removed(text) };
+        // A password may have any of these characters, though it should not.
+        let behind = rest.rfind('@').map_or(0, |at| at + 1);
+        let (user, place) = rest.split_at_checked(behind).unwrap_or(("", rest));
+        let end = place.find(['/', '?', '#']).unwrap_or(place.len());
+        let (place, path) = place.split_at_checked(end).unwrap_or((place, ""));
+        let mut shown = format!("{scheme}://");
+        if let Some(user) = user.strip_suffix('@') {
+            self.remove(user);
+            user.split(':').for_each(|part| self.remove(part));
+            shown = format!("{shown}{REMOVED}@");
+        }
+        shown.push_str(place);
+        if path.len() > 1 {
+            let mut parts = path.chars();
+            let first = parts.next().unwrap_or('/');
+            self.remove(parts.as_str());
+            shown = format!("{shown}{first}{REMOVED}");
+        }
+        quoted(&shown)
     }
 
     fn removed(&mut self, text: &str) -> String {
@@ -267,7 +283,7 @@ admin = "SEED-ADMIN"
 store = "/var/lib/gatewright/cse.db"
 mqtt = "mqtt://SEED-USER:SEED-PASSWORD@broker.example:1883" # SEED-TAIL
 [cse.registrar]
-url = "mqtt://:SEED-SECOND@192.0.2.1"
+url = "mqtt://:SEED-SECOND@192.0.2.1/SEED-PATH?SEED-QUERY"
 id = "/in"
 base = "cse-in"
 [devices]

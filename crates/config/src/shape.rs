@@ -44,6 +44,11 @@ pub(crate) fn check_table(
         }
     }
     let is_there = |key: &Key| table.keys().any(|found| found.get_ref().as_ref() == key.name);
+    // Who misspelt a key is told so, and not that it is missing, too.
+    let unknown = table.keys().map(|key| key.get_ref().as_ref());
+    let unknown = unknown.filter(|name| shape.keys.iter().all(|key| key.name != *name));
+    let meant: Vec<_> = unknown.filter_map(|name| meant(name, shape)).collect();
+    let is_there = |key: &Key| is_there(key) || meant.contains(&key.name);
     for key in shape.keys.iter().filter(|key| key.required && !is_there(key)) {
         let message = format!("{} needs `{}`", shape.name, key.name);
         findings.add(findings.error(&codes::MISSING_KEY, header.clone(), message).help(format!(
@@ -56,15 +61,13 @@ pub(crate) fn check_table(
 }
 
 fn unknown(name: &str, at: Range<usize>, shape: &Table, findings: &mut Findings) {
-    let is_root = shape.name == crate::tables::ROOT.name;
-    let (code, what) = if is_root {
+    let (code, what) = if is_root(shape) {
         (&codes::UNKNOWN_TABLE, format!("unknown table `{name}`"))
     } else {
         (&codes::UNKNOWN_KEY, format!("unknown key `{name}` in {}", shape.name))
     };
-    let names = shape.keys.iter().map(|key| key.name);
     let finding = findings.error(code, at.clone(), what);
-    let finding = match nearest(name, names.clone()) {
+    let finding = match meant(name, shape) {
         Some(meant) => finding.label(format!("did you mean `{meant}`?")).fix(
             findings.span(at),
             meant,
@@ -75,21 +78,22 @@ fn unknown(name: &str, at: Range<usize>, shape: &Table, findings: &mut Findings)
     findings.add(finding);
 }
 
-/// The keys of a table, for who wrote another one, with the tables that have that.
-fn keys_there(name: &str, shape: &Table) -> String {
-    let here = shape.keys.iter().map(|key| key.name).collect::<Vec<_>>().join(", ");
-    let others = tables_with(name, &crate::tables::ROOT).join(" and ");
-    if others.is_empty() {
-        return format!("there are: {here}");
-    }
-    format!("`{name}` is a key of {others}; in {} there are: {here}", shape.name)
+fn is_root(shape: &Table) -> bool {
+    shape.name == crate::tables::ROOT.name
 }
 
-/// Headers of the tables in `table` that have a key of this name; none if they are many, as then the
-/// name tells nothing.
-fn tables_with(name: &str, table: &'static Table) -> Vec<&'static str> {
+/// The key of a table that is likely meant by an unknown name: a similar one, unless a table below
+/// has a key of this very name.
+fn meant(name: &str, shape: &Table) -> Option<&'static str> {
+    let is_of_another = !is_root(shape) && !tables_below(name, shape).is_empty();
+    let names = shape.keys.iter().map(|key| key.name);
+    nearest(name, names).filter(|_| !is_of_another)
+}
+
+/// Headers of the tables below `shape` that have a key of this name.
+fn tables_below(name: &str, shape: &Table) -> Vec<&'static str> {
     let mut found = Vec::new();
-    for key in table.keys {
+    for key in shape.keys {
         let (Shape::Table(inner) | Shape::Named(inner, _) | Shape::Many(inner, _)) = key.shape
         else {
             continue;
@@ -97,9 +101,26 @@ fn tables_with(name: &str, table: &'static Table) -> Vec<&'static str> {
         if inner.keys.iter().any(|key| key.name == name) {
             found.push(inner.name);
         }
-        found.extend(tables_with(name, inner));
+        found.extend(tables_below(name, inner));
     }
     found.dedup();
+    found
+}
+
+/// The keys of a table, for who wrote another one, with the tables that have that.
+fn keys_there(name: &str, shape: &Table) -> String {
+    let here = shape.keys.iter().map(|key| key.name).collect::<Vec<_>>().join(", ");
+    let others = tables_with(name).join(" and ");
+    if others.is_empty() {
+        return format!("there are: {here}");
+    }
+    format!("`{name}` is a key of {others}; in {} there are: {here}", shape.name)
+}
+
+/// Headers of the tables that have a key of this name; none if they are many, as then the name tells
+/// nothing.
+fn tables_with(name: &str) -> Vec<&'static str> {
+    let found = tables_below(name, &crate::tables::ROOT);
     if found.len() > HOMES_MAX { Vec::new() } else { found }
 }
 

@@ -603,12 +603,13 @@ static CONTROL: Table = Table {
         key(
             "socket",
             Shape::Text(Form::Any("/run/gatewright/ward.sock")),
-            "Path of the control socket.",
+            "Path of the control socket, relative to the description's folder.",
         ),
         key(
             "metrics",
             Shape::Text(Form::Listen),
-            "Where metrics are served: 127.0.0.1:9464 or unix:PATH; nowhere if not given.",
+            "Where metrics are served: 127.0.0.1:9464 or unix:PATH, relative to the description's \
+             folder; nowhere if not given.",
         ),
     ],
 };
@@ -621,8 +622,8 @@ static WEB: Table = Table {
         key(
             "listen",
             Shape::Text(Form::Listen),
-            "Where it listens: an address with a port, or unix:PATH; 127.0.0.1:8787 if not given. \
-             Any address but loopback needs `tls`, and `tokens` or `tls.authorities`.",
+            "Where it listens: an address with a port, or unix:PATH, relative to the description's \
+             folder; 127.0.0.1:8787 if not given. Any address but loopback needs `tls`, and `tokens` or `tls.authorities`.",
         )
         .or("127.0.0.1:8787"),
         key(

@@ -56,7 +56,7 @@ pub use events::{EventLog, LogOptions};
 pub use gateway::{
     DataPlaneProgram, Gateway, ProgramExec, Say, StartError, StartOptions, credentials_folder,
 };
-pub use gatewright_part::{Change, ENDED, LogEvent, LogLevel, Part};
+pub use gatewright_part::{Change, ENDED, LogEvent, LogLevel, Part, open_file};
 /// The setup that embedders write in code.
 pub use gatewright_planes::{LinkSetup, Planes, PlanesError, Setup};
 pub use last_good::DescriptionCause;
@@ -69,6 +69,6 @@ pub use named_files::{unusable_file, unusable_file_at, unusable_mesh_files};
 pub use reload::ReloadError;
 pub use replaced_file::ReplacedFile;
 pub use tcp_proxy::{ConnectionTarget, TcpProxy, TcpProxyCounters, TcpProxySetup};
-pub use texts::{beside, open_text, read_file, read_text};
+pub use texts::{beside, read_file, read_text};
 pub use trace::{StepAnswer, TraceAnswer, TraceRequest, hexadecimal, patience};
 pub use which::Which;

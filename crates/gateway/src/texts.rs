@@ -1,9 +1,8 @@
 //! Texts of descriptions and programs: how much of which files is read.
 
+use gatewright_part::open_file;
 use std::{
-    fs::{self, File},
     io::{self, ErrorKind, Read},
-    os::unix::fs::FileTypeExt,
     path::Path,
 };
 
@@ -19,23 +18,8 @@ pub fn beside(from: &str, path: &str) -> String {
 ///
 /// The file cannot be opened or read, or is not UTF-8.
 pub fn read_file(file: &Path) -> io::Result<String> {
-    let octets = read_text(open_text(file)?)?;
+    let octets = read_text(open_file(file)?)?;
     String::from_utf8(octets).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
-}
-
-/// Opens the file of a program or a description. A named pipe would be waited for as long as nobody
-/// writes to it; the pipe that a shell makes for `<(command)` has a writer.
-///
-/// # Errors
-///
-/// It cannot be opened, or is a named pipe.
-pub fn open_text(file: &Path) -> io::Result<File> {
-    let of_shell = ["/dev/fd", "/dev/stdin", "/proc"].iter().any(|folder| file.starts_with(folder));
-    if !of_shell && fs::metadata(file)?.file_type().is_fifo() {
-        let why = "a named pipe is not read: give a file, or - for standard input";
-        return Err(io::Error::new(ErrorKind::InvalidInput, why));
-    }
-    File::open(file)
 }
 
 /// The octets of a program or a description. Of one that is too long, only so many that its reader

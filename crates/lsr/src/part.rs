@@ -6,9 +6,11 @@ use crate::tunnel::MeshTunnel;
 use crate::{MeshEcho, MeshError, MeshState};
 use gatewright_config::{Config, Mesh, MeshProfile, MeshRouting};
 use gatewright_mesh::{MeshKeys, MeshMembers, MeshNodeKey, MeshPublicKey, MeshTrust, Profile};
-use gatewright_part::{Change, EventSink, LogLevel, Part, PartStatus, Staged, Unable};
+use gatewright_part::{Change, EventSink, LogLevel, Part, PartStatus, Staged, Unable, open_file};
 use std::fs;
+use std::io;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -312,7 +314,7 @@ fn trust(mesh: &Mesh) -> Result<MeshTrust, MeshError> {
     };
     let own = MeshNodeKey::parse(&text).map_err(|error| refused(&error))?;
     let of_members = |why: String| self::refused("members_file", members, why);
-    let text = fs::read_to_string(members).map_err(|error| of_members(error.to_string()))?;
+    let text = text_of(members).map_err(|error| of_members(error.to_string()))?;
     let members = MeshMembers::parse(&text).map_err(|error| of_members(error.to_string()))?;
     // Others would drop all that it sends, and say nothing.
     if !members.has_key(&own) {
@@ -338,7 +340,12 @@ fn secret(file: &str) -> Result<String, MeshError> {
             "others than its owner may read it: chmod 600 makes it a secret".into(),
         ));
     }
-    fs::read_to_string(file).map_err(|error| refused(error.to_string()))
+    text_of(file).map_err(|error| refused(error.to_string()))
+}
+
+/// The text of a file.
+fn text_of(file: &str) -> io::Result<String> {
+    io::read_to_string(open_file(Path::new(file))?)
 }
 
 #[cfg(test)]

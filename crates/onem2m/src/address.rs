@@ -64,10 +64,20 @@ pub fn is_name(name: &str) -> bool {
         && !matches!(name, "." | ".." | "-" | "la" | "ol" | "fopt" | "pcu")
 }
 
-/// Whether `id` may be an AE-ID stem or a CSE-ID stem.
-pub fn is_stem(id: &str) -> bool {
-    let unreserved = |octet: u8| octet.is_ascii_alphanumeric() || b"-._~".contains(&octet);
-    id.len() > 1 && id.bytes().all(unreserved)
+/// Whether `id` may be an AE-ID stem (TS-0001 §7.2): `C` or `S`, and at least one character more.
+pub fn is_ae_stem(id: &str) -> bool {
+    id.len() > 1 && id.starts_with(['C', 'S']) && id.bytes().all(is_unreserved)
+}
+
+/// Whether `id` may be a CSE-ID without its `/` (TS-0001 §7.2). It is a step of addresses, and so
+/// not one that they leave out (RFC 3986 §5.2.4).
+pub fn is_cse_stem(id: &str) -> bool {
+    !id.is_empty() && !matches!(id, "." | "..") && id.bytes().all(is_unreserved)
+}
+
+/// Whether a URI has this octet as itself (RFC 3986 §2.3).
+fn is_unreserved(octet: u8) -> bool {
+    octet.is_ascii_alphanumeric() || b"-._~".contains(&octet)
 }
 
 #[cfg(test)]
@@ -100,6 +110,18 @@ mod tests {
         }
         for bad in ["", "a/b", "la", "ol", "fopt", "a b", "é", ".."] {
             assert!(!is_name(bad), "{bad}");
+        }
+        for (stem, entity, cse) in [
+            ("q", false, true),
+            ("C", false, true),
+            ("Cx", true, true),
+            ("S1", true, true),
+            ("id-mn", false, true),
+            ("", false, false),
+            ("..", false, false),
+            ("C/", false, false),
+        ] {
+            assert_eq!((is_ae_stem(stem), is_cse_stem(stem)), (entity, cse), "{stem}");
         }
     }
 }

@@ -506,7 +506,26 @@ fn check_form(attribute: Attribute, value: &Value, limits: &Limits) -> Result<()
     if fits {
         return Ok(());
     }
-    Err(Refusal::bad(format!("attribute {} has the wrong form", attribute.name)))
+    let (name, wanted) = (attribute.name, wanted(attribute.form));
+    Err(Refusal::bad(format!("attribute {name} has the wrong form: {wanted} is expected")))
+}
+
+/// A form in words.
+const fn wanted(form: Form) -> &'static str {
+    match form {
+        Any => "a value",
+        Text => "a text",
+        Uint => "a whole number",
+        Flag => "true or false",
+        Time => "a time, as \"20300101T000000\"",
+        Object => "an object",
+        Location => "a location",
+        Place => "a text or a location",
+        Texts => "a list of texts",
+        Uints => "a list of whole numbers",
+        Objects => "a list of objects",
+        Serialisations => "a list of media types",
+    }
 }
 
 /// Whether a text is a media type that contents may have (TS-0004 §6.7), supported here or not.

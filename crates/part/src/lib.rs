@@ -12,12 +12,14 @@ mod change;
 mod component;
 mod event;
 mod exchange;
+mod named_file;
 mod status;
 
 pub use change::{Change, Unable};
 pub use component::{ComponentError, ServiceParts};
 pub use event::{EventSink, LogEvent, Watched, When};
 pub use exchange::{Unchanged, exchange};
+pub use named_file::open_file;
 pub use status::{
     AlarmStatus, ENDED, HandledRequests, NamedStatus, PartHistogram, PartStatus, Sojourn,
 };

@@ -2,8 +2,9 @@
 
 use gatewright_config as config;
 use gatewright_lang::ir::{ParameterValue, Program};
-use std::fs::File;
+use gatewright_part::open_file;
 use std::io::Read;
+use std::path::Path;
 
 /// Maximum octets read of a file: more than a parameter holds.
 const FILE_OCTETS_MAX: u64 = (1 << 20) + 3;
@@ -110,7 +111,7 @@ fn twice(name: &str) -> String {
 /// The content of a file, without a line end at its end.
 fn read(file: &str) -> std::io::Result<Vec<u8>> {
     let mut octets = Vec::new();
-    File::open(file)?.take(FILE_OCTETS_MAX).read_to_end(&mut octets)?;
+    open_file(Path::new(file))?.take(FILE_OCTETS_MAX).read_to_end(&mut octets)?;
     let end = octets.strip_suffix(b"\n").unwrap_or(&octets);
     let end = end.strip_suffix(b"\r").unwrap_or(end).len();
     octets.truncate(end);
@@ -162,6 +163,17 @@ gateway g {
         files: &[(&str, &str)],
     ) -> ProgramSettings {
         ProgramSettings { values: pairs(values), variables: pairs(variables), files: pairs(files) }
+    }
+
+    /// A start or a reload would wait for its writer for ever.
+    #[test]
+    fn a_named_pipe_is_refused() {
+        let pipe = std::env::temp_dir().join(format!("settings-pipe-{}", std::process::id()));
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let from_pipe = settings(&[], &[], &[("secret", pipe.to_str().unwrap())]);
+        let why = from_pipe.apply(&mut program()).unwrap_err();
+        std::fs::remove_file(&pipe).unwrap();
+        assert!(why.contains("a named pipe is not read"), "{why}");
     }
 
     #[test]

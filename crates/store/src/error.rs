@@ -87,6 +87,13 @@ pub enum StoreError {
     /// A backup is damaged.
     #[error("{} is damaged: `gatewright store verify` shows what is wrong with it", .0.display())]
     Unsound(PathBuf),
+    /// The audit log of a backup is broken, and nothing else.
+    #[error(
+        "entries of the audit log in {} are missing or changed, and nothing else is wrong with it: \
+         `--broken-audit` restores it nevertheless, as it is after a salvage",
+        .0.display()
+    )]
+    AuditBroken(PathBuf),
     /// The lock file cannot be created.
     #[error("the lock {} cannot be taken: {source}", path.display())]
     Lock {

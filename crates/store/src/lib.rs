@@ -38,7 +38,7 @@ pub use audit_log::AuditLog;
 pub use database::{Database, DatabaseOptions, Restored};
 pub use error::StoreError;
 pub use maintenance::{
-    BadRow, Inspection, Salvaged, backup, inspect, quarantined, restore, salvage,
+    BadRow, BrokenAudit, Inspection, Salvaged, backup, inspect, quarantined, restore, salvage,
 };
 pub use reader::{ReadReport, RowReader};
 pub use reserve::DiskSpace;

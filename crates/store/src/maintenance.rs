@@ -62,6 +62,15 @@ pub struct Inspection {
     pub audit_broken_at: Option<u64>,
 }
 
+/// Whether a backup may be restored whose audit log is broken.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum BrokenAudit {
+    /// It is refused.
+    Refused,
+    /// It is taken: what a salvage has written lacks the entries that could not be read.
+    Taken,
+}
+
 impl Inspection {
     /// Whether nothing is wrong.
     pub fn is_sound(&self) -> bool {
@@ -70,6 +79,12 @@ impl Inspection {
             && self.gaps.is_empty()
             && self.refused.is_none()
             && self.audit_broken_at.is_none()
+    }
+
+    /// Whether nothing is wrong but that entries of the audit log are missing or changed.
+    fn is_sound_but_for_audit(&self) -> bool {
+        let whole = Self { audit_broken_at: None, ..self.clone() };
+        self.audit_broken_at.is_some() && whole.is_sound()
     }
 }
 
@@ -212,12 +227,20 @@ fn copy_into(connection: &Connection, path: &Path, to: &Path) -> Result<(), Stor
 /// # Errors
 ///
 /// [`StoreError`] if the backup is not sound; then nothing is changed.
-pub fn restore(from: &Path, path: &Path) -> Result<Option<PathBuf>, StoreError> {
+pub fn restore(
+    from: &Path,
+    path: &Path,
+    audit: BrokenAudit,
+) -> Result<Option<PathBuf>, StoreError> {
     let found = inspect(from).map_err(|error| match error {
         StoreError::Database(source) => StoreError::Backup { path: from.to_owned(), source },
         other => other,
     })?;
-    if !found.is_sound() {
+    if found.is_sound_but_for_audit() {
+        if audit == BrokenAudit::Refused {
+            return Err(StoreError::AuditBroken(from.to_owned()));
+        }
+    } else if !found.is_sound() {
         return Err(StoreError::Unsound(from.to_owned()));
     }
     let path = &resolve(path)?;

@@ -12,8 +12,8 @@ use gatewright_onem2m::{
     Batch, Cse, CseConfig, CseType, Input, Operation, Output, Request, ResourceType, Token,
 };
 use gatewright_store::{
-    BatchWriter, Database, DatabaseOptions, StoreError, WriteReport, backup, inspect, quarantined,
-    restore, salvage, verify,
+    BatchWriter, BrokenAudit, Database, DatabaseOptions, StoreError, WriteReport, backup, inspect,
+    quarantined, restore, salvage, verify,
 };
 use rusqlite::Connection;
 use std::collections::BTreeSet;
@@ -144,10 +144,13 @@ fn a_backup_is_made_while_a_cse_runs_and_can_be_restored() {
     assert!(matches!(backup(&place.file(), &copy), Err(StoreError::Exists(_))), "it exists");
     // The copy is of one moment, and the CSE goes on.
     ward.instances(5);
-    assert!(matches!(restore(&copy, &place.file()), Err(StoreError::InUse(_))));
+    assert!(matches!(
+        restore(&copy, &place.file(), BrokenAudit::Refused),
+        Err(StoreError::InUse(_))
+    ));
     drop(ward);
     assert_eq!((resources(&copy), resources(&place.file())), (22, 27));
-    let kept = restore(&copy, &place.file()).unwrap().unwrap();
+    let kept = restore(&copy, &place.file(), BrokenAudit::Refused).unwrap().unwrap();
     assert_eq!((resources(&place.file()), resources(&kept)), (22, 27));
     // And goes on from there.
     let mut ward = Ward::new(&place);
@@ -189,7 +192,7 @@ fn a_changed_row_is_noticed_by_its_checksum_and_left_out() {
     let copy = place.beside("backup.db");
     assert!(!backup(&place.file(), &copy).unwrap().is_sound());
     let other = place.beside("other.db");
-    assert!(matches!(restore(&copy, &other), Err(StoreError::Unsound(_))));
+    assert!(matches!(restore(&copy, &other, BrokenAudit::Refused), Err(StoreError::Unsound(_))));
     assert!(!other.exists());
 }
 
@@ -308,6 +311,13 @@ fn a_damaged_audit_entry_is_named_and_the_rest_is_saved() {
         .collect();
     names.sort();
     assert_eq!(names, ["saved.db"]);
+    // It is restored for who says that he knows.
+    let other = place.beside("other.db");
+    let refused = restore(&saved, &other, BrokenAudit::Refused);
+    assert!(matches!(refused, Err(StoreError::AuditBroken(_))), "{refused:?}");
+    assert!(!other.exists());
+    assert_eq!(restore(&saved, &other, BrokenAudit::Taken).unwrap(), None);
+    assert_eq!(inspect(&other).unwrap().resources, before.resources);
 }
 
 /// A remembered request that is no text, no JSON or not as it was written is named. A start leaves it
@@ -341,7 +351,7 @@ fn a_bad_backup_is_blamed_and_not_the_database() {
     drop(Ward::with_instances(&place, 3));
     let bad = place.beside("bad.db");
     std::fs::write(&bad, "this is no database at all, however long it may be".repeat(100)).unwrap();
-    let error = restore(&bad, &place.file()).unwrap_err().to_string();
+    let error = restore(&bad, &place.file(), BrokenAudit::Refused).unwrap_err().to_string();
     assert!(error.starts_with(&bad.display().to_string()), "{error}");
     let error = backup(&place.file(), &bad).unwrap_err().to_string();
     let expected = "exists already, and is not overwritten: move it away first";

@@ -93,7 +93,10 @@ fn a_restart_continues_with_what_was_raised() {
     before.observe(at(0), both());
     let mut after = Alarms::default();
     after.restore(&before.to_json());
+    assert!(after.raised().all(|(_, _, raised)| raised.detail.is_empty()));
     assert!(after.observe(at(100), both()).is_empty());
+    let details: Vec<_> = after.raised().map(|(_, _, raised)| raised.detail.clone()).collect();
+    assert_eq!(details, both().into_iter().map(|it| it.detail).collect::<Vec<_>>());
     let cleared = after.observe(at(101), Vec::new());
     assert_eq!(cleared.len(), 2);
     assert_eq!(cleared[0].since, at(0).1);

@@ -1,5 +1,7 @@
-//! Refusals of devices' own requests by the CSE, as events: which device, which resource, and why.
+//! Refusals as events: of devices' own requests by the CSE (which device, which resource, and why),
+//! and of associations with another's certificate.
 
+use gatewright_health::code::SystemId;
 use gatewright_onem2m::{Request, Status};
 use gatewright_part::{LogEvent, LogLevel};
 use std::collections::{HashMap, VecDeque};
@@ -19,7 +21,7 @@ pub(super) struct Refusals(Mutex<Noted>);
 
 #[derive(Debug, Default)]
 struct Noted {
-    /// When each originator was last refused at each resource.
+    /// When each originator was last refused at each resource, and each system-id with each name.
     known: HashMap<(String, String), Instant>,
     waiting: VecDeque<LogEvent>,
 }
@@ -34,17 +36,22 @@ impl Refusals {
         let name = request.from.strip_prefix('C').and_then(|it| it.strip_prefix(entity_prefix));
         // The gateway's own requests have no device as originator.
         let device = name?;
+        self.lock().is_news((request.from.clone(), request.to.clone())).then_some(device)
+    }
+
+    /// Tells that a device was rejected whose certificate names other system-ids, or none.
+    pub(super) fn tell_foreign(&self, system: SystemId, named: &[SystemId]) {
+        let named: Vec<String> = named.iter().map(SystemId::to_string).collect();
+        let named = if named.is_empty() { "none".to_owned() } else { named.join(", ") };
         let mut noted = self.lock();
-        let (key, now) = ((request.from.clone(), request.to.clone()), Instant::now());
-        let last = noted.known.get(&key);
-        if last.is_some_and(|last| now.saturating_duration_since(*last) < SAME_WITHIN) {
-            return None;
+        if !noted.is_news((system.to_string(), named.clone())) || noted.is_full() {
+            return;
         }
-        if noted.known.len() >= KNOWN_MAX {
-            noted.known.clear();
-        }
-        noted.known.insert(key, now);
-        Some(device)
+        let text = format!(
+            "the association of {system} is rejected: the system-id in its certificate is {named}"
+        );
+        let event = LogEvent::new(LogLevel::Warning, "devices", "system-id-foreign", text);
+        noted.waiting.push_back(event.with("device", system.to_string()).with("named", named));
     }
 
     /// Tells that a device's request was refused; `holder` has the device's name or AE-ID.
@@ -56,7 +63,7 @@ impl Refusals {
         holder: Option<&str>,
     ) {
         let mut noted = self.lock();
-        if noted.waiting.len() < WAITING_MAX {
+        if !noted.is_full() {
             noted.waiting.push_back(event(device, request, status, holder));
         }
     }
@@ -68,6 +75,26 @@ impl Refusals {
 
     fn lock(&self) -> MutexGuard<'_, Noted> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Noted {
+    /// Whether this was not refused a moment ago; notes it.
+    fn is_news(&mut self, key: (String, String)) -> bool {
+        let now = Instant::now();
+        let last = self.known.get(&key);
+        if last.is_some_and(|last| now.saturating_duration_since(*last) < SAME_WITHIN) {
+            return false;
+        }
+        if self.known.len() >= KNOWN_MAX {
+            self.known.clear();
+        }
+        self.known.insert(key, now);
+        true
+    }
+
+    fn is_full(&self) -> bool {
+        self.waiting.len() >= WAITING_MAX
     }
 }
 

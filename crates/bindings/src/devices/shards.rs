@@ -105,11 +105,12 @@ impl SharedLibrary<'_> {
 
 impl Configurations for SharedLibrary<'_> {
     fn admits(&self, system: SystemId) -> bool {
-        let is_own = self.named.is_none_or(|named| named.contains(&system));
-        if !is_own {
+        if let Some(named) = self.named.filter(|named| !named.contains(&system)) {
             self.shared.count(|counters| counters.system_ids_foreign += 1);
+            self.shared.refusals.tell_foreign(system, named);
+            return false;
         }
-        is_own && self.library().admits(system)
+        self.library().admits(system)
     }
 
     fn find(&mut self, system: SystemId, id: ConfigId) -> Option<Arc<Configuration>> {

@@ -302,11 +302,6 @@ const OF_DEVICES: &[Watched] = &[
         "peers with revoked certificates are refused; status names the last one",
     ),
     watched(
-        ("system_ids_foreign", When::Grows),
-        (LogLevel::Warning, "system-id-foreign"),
-        "associations are rejected: a certificate does not name the device's system-id",
-    ),
-    watched(
         ("connections", When::Appears),
         (LogLevel::Warning, "descriptors-short"),
         "the system allows too few descriptors",

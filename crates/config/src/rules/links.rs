@@ -46,7 +46,10 @@ fn check_present(root: View<'_>, findings: &mut Findings) {
         _ => return,
     };
     let finding = Diagnostic::error(&codes::NO_LINK, span, "the gateway has no link");
-    findings.add(finding.help("describe one: [link.lan]"));
+    findings.add(finding.help(
+        "describe one: [link.lan]; or what needs none: [cse], [devices], [[program]], \
+         [tcp_proxy.NAME]. Of a description in several files name the folder",
+    ));
 }
 
 /// Reports keys that another kind of link has, and required keys that are missing.

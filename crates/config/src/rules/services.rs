@@ -279,6 +279,7 @@ fn check_entity(config: &Config, root: View<'_>, findings: &mut Findings) {
         findings.add(Diagnostic::error(&codes::KEY_WITHOUT_USE, span, message));
     }
     check_certificates(config, root, findings);
+    check_use(config, root, findings);
     let Some(devices) = &config.devices else { return };
     let is_direct = devices.delivery == Delivery::Direct || !devices.direct.is_empty();
     match &config.cse {
@@ -297,6 +298,35 @@ fn check_entity(config: &Config, root: View<'_>, findings: &mut Findings) {
     check_stack_port(devices, config, findings);
     check_data_plane(is_direct, config, findings);
     check_containers(root, findings);
+}
+
+/// Checks that the CSE is not above itself, that somebody can reach it, and that an audit log has a
+/// file.
+fn check_use(config: &Config, root: View<'_>, findings: &mut Findings) {
+    let (Some(cse), Some(table)) = (&config.cse, root.table("cse")) else { return };
+    if let (Some(above), Some(given)) = (&cse.registrar, table.table("registrar")) {
+        let own = cse.http.as_ref().map(|http| format!("http://{}", http.value));
+        if let Some(span) = given.key("id").filter(|_| above.id == cse.id) {
+            let message = format!("the CSE above has this gateway's own identifier, {}", cse.id);
+            findings.add(Diagnostic::error(&codes::KEY_WITHOUT_USE, span, message));
+        }
+        if let Some(span) = given.key("url").filter(|_| own.as_ref() == Some(&above.url)) {
+            let message = format!("the CSE above has this gateway's own address, {}", above.url);
+            findings.add(Diagnostic::error(&codes::KEY_WITHOUT_USE, span, message));
+        }
+    }
+    let listeners = ["http", "coap", "ws", "mqtt", "registrar"];
+    let is_read_here = ["devices", "web"].iter().any(|name| root.key(name).is_some());
+    if !is_read_here && listeners.iter().all(|name| table.key(name).is_none()) {
+        let message = "nobody reaches this CSE: it listens nowhere, and there is none above it";
+        let finding = Diagnostic::warning(&codes::KEY_WITHOUT_USE, table.header, message);
+        findings.add(finding.help("say where it listens, as: http = \"127.0.0.1:8080\""));
+    }
+    if let Some(span) = table.key("audit").filter(|_| cse.audit && cse.store.is_none()) {
+        let message = "an audit log without a file: its entries are gone with the gateway";
+        let finding = Diagnostic::warning(&codes::KEY_WITHOUT_USE, span, message);
+        findings.add(finding.help("say where it is kept, as: store = \"ward.db\""));
+    }
 }
 
 /// Names below a device's AE that are no container of readings: containers and policies that the gateway

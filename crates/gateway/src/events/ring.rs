@@ -6,6 +6,7 @@ use gatewright_part::{LogEvent, LogLevel};
 use gatewright_stack::Bucket;
 use serde::{Serialize, Serializer};
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, VecDeque},
     fmt,
     sync::Arc,
@@ -139,8 +140,11 @@ impl Ring {
     }
 
     fn push(&mut self, mut event: LogEvent, time: SystemTime) {
-        shorten(&mut event.text);
-        event.fields.iter_mut().for_each(|(_, value)| shorten(value));
+        let values = event.fields.iter_mut().map(|(_, value)| value);
+        for text in values.chain([&mut event.text]) {
+            shorten(text);
+            one_line(text);
+        }
         if self.entries.len() >= ENTRIES_MAX {
             self.entries.pop_front();
         }
@@ -167,6 +171,17 @@ impl Ring {
     /// Marks that no event follows.
     pub(super) const fn end(&mut self) {
         self.ended = true;
+    }
+}
+
+/// Replaces what steers a terminal, and ends of lines: they may be a peer's or a caller's, who would
+/// write lines of their own.
+fn one_line(text: &mut String) {
+    if text.contains('\n') {
+        *text = text.replace('\n', "\u{240a}");
+    }
+    if let Cow::Owned(plain) = gatewright_diagnostic::shown(text) {
+        *text = plain;
     }
 }
 
@@ -213,6 +228,18 @@ mod tests {
         let time = UNIX_EPOCH + Duration::from_millis(482_196_050_520);
         assert_eq!(in_rfc3339(time), "1985-04-12T23:20:50.520Z");
         assert_eq!(in_rfc3339(UNIX_EPOCH), "1970-01-01T00:00:00.000Z");
+    }
+
+    /// Words of peers and callers neither write lines of their own nor steer a terminal.
+    #[test]
+    fn an_event_is_one_line_without_control_characters() {
+        let mut ring = Ring::default();
+        let words = "a\nFORGED\u{1b}[2J\r\u{9b}\u{202e}";
+        let about = LogEvent::new(LogLevel::Warning, "web", "traced", words);
+        ring.log(about.with("position", words), at(0));
+        let LogEvent { text, fields, .. } = &ring.entries.back().unwrap().event;
+        let plain = "a\u{240a}FORGED\u{241b}[2J\u{240d}\u{fffd}\u{fffd}";
+        assert_eq!((text.as_str(), fields[0].1.as_str()), (plain, plain));
     }
 
     /// A flood of one kind takes at most the burst and the rate, keeps no other kind out, and is

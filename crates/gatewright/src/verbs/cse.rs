@@ -92,8 +92,11 @@ pub(super) struct How {
 
 pub(super) fn url(text: &str) -> Result<String, String> {
     let schemes = ["http://", "https://", "coap://", "ws://", "wss://", "mqtt://", "mqtts://"];
+    let is_of_broker = text.starts_with("mqtt");
     let known = schemes.iter().any(|scheme| {
-        text.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'))
+        let rest = text.strip_prefix(scheme).unwrap_or_default();
+        let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+        !host.is_empty() && (!is_of_broker || !path.is_empty())
     });
     known.then(|| text.to_owned()).ok_or_else(|| {
         "not http://, https://, coap://, ws:// or wss://HOST:PORT, nor mqtt://BROKER:PORT/CSE-ID".to_owned()
@@ -122,6 +125,9 @@ impl Whom {
             };
             let set = client.with_tls(&tls);
             client = set.map_err(|error| Failure::new(Exit::Configuration, error.to_string()))?;
+        } else if ["https:", "wss:", "mqtts:"].iter().any(|it| self.url.starts_with(it)) {
+            let why = format!("{} needs --certificate, --key and --authorities", self.url);
+            return Err(Failure::new(Exit::Usage, why));
         }
         Ok(client)
     }
@@ -238,7 +244,8 @@ impl Create {
             .map_err(|why| Failure::new(Exit::Usage, why))?;
         let client = self.whom.client()?;
         let asked = client.create(&self.address, self.kind, &content);
-        let answer = block_on(&runtime()?, self.whom.ask(asked))?;
+        let answer = block_on(&runtime()?, self.whom.ask(asked))
+            .map_err(|failure| content::explained(failure, &self.attributes))?;
         CseResponse::of(&answer).show(face)
     }
 }
@@ -267,7 +274,10 @@ impl Update {
         let content = content::content(self.kind, &self.attributes)
             .map_err(|why| Failure::new(Exit::Usage, why))?;
         let client = self.whom.client()?;
-        let answer = runtime()?.block_on(self.whom.ask(client.update(&self.address, &content)))?;
+        let asked = self.whom.ask(client.update(&self.address, &content));
+        let answer = runtime()?
+            .block_on(asked)
+            .map_err(|failure| content::explained(failure, &self.attributes))?;
         CseResponse::of(&answer).show(face)
     }
 }

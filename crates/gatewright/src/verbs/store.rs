@@ -6,7 +6,8 @@ use gatewright_command::{
     face::Face,
 };
 use gatewright_store::{
-    BadRow, Inspection, Salvaged, StoreError, backup, inspect, quarantined, restore, salvage,
+    BadRow, BrokenAudit, Inspection, Salvaged, StoreError, backup, inspect, quarantined, restore,
+    salvage,
 };
 use serde::Serialize;
 use std::fmt::Write;
@@ -65,6 +66,9 @@ struct Restore {
     backup: PathBuf,
     /// The database.
     store: PathBuf,
+    /// Also restores a file whose audit log lacks entries, as one that `salvage` has written.
+    #[arg(long)]
+    broken_audit: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -122,8 +126,10 @@ impl Store {
                 face.answer(&found, || found.text("backed up"))?;
                 Ok(found.exit())
             }
-            StoreVerb::Restore(Restore { backup, store }) => {
-                let kept = restore(&backup, &store).map_err(|error| failure(&store, &error))?;
+            StoreVerb::Restore(Restore { backup, store, broken_audit }) => {
+                let audit = if broken_audit { BrokenAudit::Taken } else { BrokenAudit::Refused };
+                let kept =
+                    restore(&backup, &store, audit).map_err(|error| failure(&store, &error))?;
                 let done = Restored { kept };
                 face.answer(&done, || done.text())?;
                 Ok(Exit::Success)
@@ -131,7 +137,13 @@ impl Store {
             StoreVerb::Salvage(Two { store, to }) => {
                 let done = salvage(&store, &to).map_err(|error| failure(&store, &error))?;
                 let done = Rescued::from(done);
-                face.answer(&done, || done.text())?;
+                let next = format!(
+                    "\nto go on with it: gatewright store restore {}{} {}",
+                    to.display(),
+                    if done.bad_entries.is_empty() { "" } else { " --broken-audit" },
+                    store.display()
+                );
+                face.answer(&done, || done.text() + &next)?;
                 Ok(Exit::Success)
             }
             StoreVerb::Quarantine(One { store }) => {

@@ -4,7 +4,7 @@ use super::access::{Originator, Right, source_of};
 use super::privileges::check_privileges;
 use super::watch::{check_time_series, settle_time_series};
 use super::{Cse, Done, Refusal, RequestContext, Target, denied, not_allowed};
-use crate::address::{is_name, is_stem};
+use crate::address::{is_ae_stem, is_name};
 use crate::filter::matches_wildcard;
 use crate::primitive::{Release, Request};
 use crate::resource::{PLACE_OCTETS, Resource, push_number, row_octets, wrap};
@@ -262,7 +262,7 @@ impl Cse {
         }
         let admitted = self.config.admitted_entities.iter();
         let admitted = admitted.into_iter().any(|pattern| matches_wildcard(pattern, &id));
-        if !admitted || !id.starts_with(['C', 'S']) || !is_stem(&id) {
+        if !admitted || !is_ae_stem(&id) {
             return Err(Refusal::new(
                 Status::AppRuleValidationFailed,
                 "the originator is not among the AE-IDs admitted",

@@ -3,7 +3,7 @@
 use super::calls::{Purpose, Unreachable};
 use super::create::Draft;
 use super::{Cse, CseConfig, Refusal};
-use crate::address::is_stem;
+use crate::address::is_cse_stem;
 use crate::clock::{Moment, Now};
 use crate::fate::pause;
 use crate::primitive::{Operation, Release, Request, Response};
@@ -314,7 +314,7 @@ impl Cse {
             return Err(Refusal::bad("csi is not the originator"));
         }
         let admitted = self.admits_cse(&cse);
-        let stem = cse.strip_prefix('/').filter(|stem| is_stem(stem));
+        let stem = cse.strip_prefix('/').filter(|stem| is_cse_stem(stem));
         let (Some(stem), true) = (stem, admitted || by_admin) else {
             return Err(Refusal::new(
                 Status::AppRuleValidationFailed,

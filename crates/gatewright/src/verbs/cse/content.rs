@@ -1,5 +1,6 @@
 //! What a resource is created from, as it is written on a command line.
 
+use gatewright_command::Failure;
 use gatewright_onem2m::ResourceType;
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -63,6 +64,22 @@ pub(super) fn content(kind: ResourceType, attributes: &[String]) -> Result<Strin
     Ok(format!("{{{}:{{{}}}}}", quote(kind.tag()), members.join(",")))
 }
 
+/// The failure; if it is that an attribute which was given as text is to be something else, with how
+/// that is written.
+pub(super) fn explained(mut failure: Failure, attributes: &[String]) -> Failure {
+    let given = attributes.iter().filter_map(|text| text.split_once('='));
+    let wrong =
+        |name: &str| failure.message.contains(&format!("attribute {name} has the wrong form"));
+    let is_json = |value: &str| serde_json::from_str::<IgnoredAny>(value).is_ok();
+    let found = given.filter(|(name, value)| !name.ends_with(':') && is_json(value));
+    let found = found.filter(|(name, _)| wrong(name)).last();
+    if let Some((name, value)) = found {
+        let help = format!("; `{name}={value}` is a text, `{name}:={value}` is JSON");
+        failure.message.push_str(&help);
+    }
+    failure
+}
+
 /// `NAME=TEXT` or `NAME:=JSON`: the name, and the value as JSON text.
 fn attribute(text: &str) -> Result<(&str, String), String> {
     let (name, value) = text
@@ -98,6 +115,15 @@ mod tests {
                 (Err(why), Err(expected)) => assert!(why.starts_with(expected), "{why}"),
                 (other, _) => panic!("{given:?}: {other:?}"),
             }
+        }
+        let refused =
+            "4000 BadRequest: attribute mni has the wrong form: a whole number is expected";
+        for (given, expected) in
+            [("mni=5", true), ("mni:=5", false), ("lbl=5", false), ("mni=x", false)]
+        {
+            let failure = Failure::new(gatewright_command::Exit::Negative, refused);
+            let said = explained(failure, &words(&[given])).message;
+            assert_eq!(said.ends_with("; `mni=5` is a text, `mni:=5` is JSON"), expected, "{said}");
         }
         assert!(content(ResourceType::FlexContainer, &words(&["a=b"])).is_err());
         assert_eq!(kind("cin"), Some(ResourceType::ContentInstance));

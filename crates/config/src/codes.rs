@@ -124,13 +124,9 @@ codes! {
     advertise = { interval_s = 600, lifetime_s = 1800 }   right"
 
     SHARED_LINK 128 "a setting of a link that is shared with the kernel"
-    "With `exclusive = false` the kernel stays the host: addresses, routes and neighbours come from \
-    it and follow its changes. Set them there (`ip address add …`), or make the link exclusive."
-
-    SHARED_AMONG 129 "a link is shared with the kernel, and another is not"
-    "On a shared link the kernel's addresses are the host's, on an exclusive one ours are, and a packet \
-    from one for the other would find the wrong host. Share all links with the kernel \
-    (`exclusive = false` for each), or none."
+    "With `exclusive = false` the kernel stays the host of the link: addresses, routes and neighbours \
+    come from it and follow its changes. Set them there (`ip address add …`), or make the link \
+    exclusive. Other links of the same gateway may be exclusive; routes over those are set here."
 
     UNKNOWN_LINK 130 "there is no such link"
     "The name stands for a table [link.NAME] of this description."

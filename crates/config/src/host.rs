@@ -1,7 +1,8 @@
 //! `[link.NAME] host`: the kernel's interface beside an exclusive link, as a link and handlers.
 //!
 //! The interface is a TAP link of the gateway, `NAME.host`: the kernel is a second host at the
-//! link's own addresses. Handlers hand it what our stack has no use for.
+//! link's own addresses. Handlers hand it what our stack has no use for. Beside links that are shared
+//! with the kernel, they also hand it what it has routes for over interfaces outside the gateway.
 
 use crate::model::{Attach, Config, Device, Handler, HostPart, Link, Located, Place, Side};
 use gatewright_stack::{At, IcmpError};
@@ -10,11 +11,23 @@ use gatewright_wire::{EtherType, IpProtocol};
 /// Adds the links and handlers that `host` stands for.
 pub(crate) fn derive(config: &mut Config) {
     let mut derived = Vec::new();
+    let shared: Vec<_> =
+        config.links.iter().filter(|link| link.is_shared()).map(|link| link.name.clone()).collect();
     for link in &config.links {
         // Elsewhere the key is refused.
         if let Some(host) = link.host.as_ref().filter(|_| link.may_have_host()) {
             let name = Located { value: format!("{}.host", link.name.value), span: host.span };
-            config.attachments.extend(handlers(link, &name));
+            let attachments = &mut config.attachments;
+            attachments.push(attach(&name, &link.name, HostPart::Send, At::Frame));
+            attachments.extend(received(&link.name, &name));
+            if !shared.is_empty() {
+                attachments.extend(left_to_kernel(&link.name, &name));
+            }
+            if derived.is_empty() {
+                // Addresses of exclusive links are reached by shared links, too. Any interface does: the
+                // kernel takes by each what is for its addresses.
+                attachments.extend(shared.iter().flat_map(|shared| received(shared, &name)));
+            }
             derived.push(Link {
                 device: Device::Tap { name: host.clone() },
                 exclusive: true,
@@ -37,15 +50,23 @@ pub(crate) fn derive(config: &mut Config) {
     config.links.extend(derived);
 }
 
-/// Where the handlers between a link and the kernel stand.
-fn handlers(link: &Link, host: &Located<String>) -> Vec<Attach> {
-    let attach = |from: &Located<String>, to: &Located<String>, part, at, place| Attach {
+fn attach(from: &Located<String>, to: &Located<String>, part: HostPart, at: At) -> Attach {
+    let (place, host) = match part {
+        HostPart::Deliver => (Place::Instead, to),
+        HostPart::Copy => (Place::Tap, to),
+        HostPart::Send => (Place::Before, from),
+    };
+    Attach {
         handler: Handler::Host { part, to: to.clone() },
         at: Located { value: at, span: host.span },
         side: Side::Receive,
         place,
         link: Some(from.clone()),
-    };
+    }
+}
+
+/// Handlers of what a link receives for this host: our stack has no use for it, or not alone.
+fn received(link: &Located<String>, host: &Located<String>) -> impl Iterator<Item = Attach> {
     let refused = |ether_type, error| At::Error(ether_type, error);
     let unclaimed = [
         At::IpProtocol(IpProtocol::TCP),
@@ -53,8 +74,15 @@ fn handlers(link: &Link, host: &Located<String>) -> Vec<Attach> {
         refused(EtherType::IPV6, IcmpError::PortUnreachable),
         refused(EtherType::IPV4, IcmpError::ProtocolUnreachable),
     ];
-    let deliver = |at| attach(&link.name, host, HostPart::Deliver, at, Place::Instead);
-    let copies = attach(&link.name, host, HostPart::Copy, At::Frame, Place::Tap);
-    let sends = attach(host, &link.name, HostPart::Send, At::Frame, Place::Before);
-    unclaimed.into_iter().map(deliver).chain([copies, sends]).collect()
+    let deliver = |at| attach(link, host, HostPart::Deliver, at);
+    let copies = attach(link, host, HostPart::Copy, At::Frame);
+    unclaimed.map(deliver).into_iter().chain([copies])
+}
+
+/// Handlers of what a link receives for destinations to which the gateway has no route beside shared
+/// links: the kernel may have one, over another interface.
+fn left_to_kernel(link: &Located<String>, host: &Located<String>) -> [Attach; 2] {
+    [EtherType::IPV4, EtherType::IPV6].map(|ether_type| {
+        attach(link, host, HostPart::Deliver, At::Error(ether_type, IcmpError::NetworkUnreachable))
+    })
 }

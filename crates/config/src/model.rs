@@ -206,6 +206,11 @@ impl Link {
         self.name.value.contains('.')
     }
 
+    /// Whether the kernel is the host there.
+    pub const fn is_shared(&self) -> bool {
+        !self.exclusive && matches!(self.device, Device::Interface { .. })
+    }
+
     /// Whether the kernel may have an interface beside it, for its `host`.
     pub(crate) const fn may_have_host(&self) -> bool {
         self.exclusive && matches!(self.device, Device::Interface { .. } | Device::Dpdk { .. })

@@ -8,6 +8,7 @@ mod links;
 mod neighbours;
 mod routes;
 mod services;
+mod shared;
 mod virtual_links;
 
 use crate::codes;
@@ -26,6 +27,7 @@ pub(crate) fn check(config: &mut Config, root: View<'_>, findings: &mut Findings
     let names: Vec<String> = root.named("link").into_iter().map(|(name, _)| name.value).collect();
     links::check(config, root, findings);
     routes::check(config, root, &names, findings);
+    shared::check(config, findings);
     neighbours::check(config, &names, findings);
     attachments::check(config, root, &names, findings);
     services::check(config, root, &names, findings);

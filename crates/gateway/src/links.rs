@@ -146,9 +146,7 @@ impl Links {
 /// The names of the links of `config` in its order, and places for those that come later.
 fn first_names(config: &Config) -> Vec<String> {
     let mut names: Vec<String> = config.links.iter().map(|link| link.name.value.clone()).collect();
-    if takes_links(config) {
-        names.extend((0..SPARE_PLACES).map(|_| String::new()));
-    }
+    names.extend((0..SPARE_PLACES).map(|_| String::new()));
     names
 }
 
@@ -286,14 +284,9 @@ pub(crate) fn report_route(config: &Config) -> Option<ReportRoute> {
     Some(ReportRoute { listen, cse })
 }
 
-/// Places for links that are added while the gateway runs: each has its layers from the start.
+/// Places for links that are added while the gateway runs: each has its layers from the start. The
+/// kernel's follower knows shared links from the start, so these are exclusive.
 const SPARE_PLACES: usize = 4;
-
-/// Whether links can be added and removed while a gateway of this description runs: the kernel's
-/// follower must know shared links from the start.
-fn takes_links(config: &Config) -> bool {
-    config.links.iter().all(|link| link.exclusive)
-}
 
 /// The links at the places `names`, in their order.
 fn link_setups(config: &Config, names: &[String]) -> Result<Vec<LinkSetup>, RunError> {

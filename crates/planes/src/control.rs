@@ -11,14 +11,14 @@ mod tests;
 use crate::{
     drivers::{Attached, DriverPart, Drivers, free_bucket},
     error::PlanesError,
-    kernel::Kernel,
-    setup::{RouteTo, StaticRoute},
+    kernel::{Kernel, News, OwnWay, WayRoute, follow},
+    setup::{RouteTo, Setup, StaticRoute},
     status::{LayerStatus, WayStatus},
 };
 use gatewright_data::{
     DataError, HandlerOrder, HandlerValue, PlanePort, Port, PortAnswer, PortRequest, StageNumber,
 };
-use gatewright_link::LinkInfo;
+use gatewright_link::{Division, LinkInfo};
 use gatewright_packet::LinkIndex;
 use gatewright_part::EventSink;
 use gatewright_stack::{
@@ -31,7 +31,11 @@ use gatewright_tables::{
 };
 use groups::GroupRouters;
 use learnt::Learnt;
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+};
 
 /// State that the control plane keeps about a gateway.
 pub(crate) struct Control {
@@ -54,6 +58,9 @@ pub(crate) struct Control {
     group_routers: GroupRouters,
     /// Links that a command has taken down.
     closed: Vec<LinkIndex>,
+    /// Destinations of own addresses that the kernel's follower knows, and the version of the
+    /// interfaces that they follow from.
+    own_destinations: (u32, BTreeSet<RouteTo>),
     /// Forwarding in the drivers of links.
     drivers: Option<Drivers>,
     /// Whether all packets go to the graph until a wiring is committed: handlers that are not known
@@ -147,9 +154,24 @@ impl Control {
             routes,
             group_routers,
             closed,
+            own_destinations: (0, BTreeSet::new()),
             drivers,
             in_graph_until_wired: false,
         }
+    }
+
+    /// Follows the kernel, which has shared links; its state is in the host when this returns.
+    pub(crate) fn follow_kernel(
+        &mut self,
+        setup: &Setup,
+        division: Arc<Division>,
+        port: PlanePort,
+    ) -> Result<News, PlanesError> {
+        let own = self.own_ways();
+        let (kernel, news) = follow(setup, (division, own), &mut self.host, port)?;
+        self.kernel = Some(kernel);
+        self.settle_own_destinations();
+        Ok(news)
     }
 
     /// Begins with this id: those before belong to handlers of an earlier control plane.
@@ -267,6 +289,7 @@ impl Control {
     /// Changes this state, and publishes to drivers what follows from that.
     pub(crate) fn changed<R>(&mut self, change: impl FnOnce(&mut Self) -> R) -> R {
         let changed = change(self);
+        self.settle_own_destinations();
         self.publish_to_drivers();
         changed
     }
@@ -452,11 +475,11 @@ impl Control {
 
     /// The source of the route to `to`, as [`RouteStatus`](crate::RouteStatus) shows it.
     pub(crate) fn origin(&self, to: RouteTo) -> &'static str {
-        if self.kernel.is_some() {
-            return "kernel";
-        }
         if self.by_address(to).is_some() {
             return "address";
+        }
+        if self.kernel.as_ref().is_some_and(|kernel| kernel.leads_to(to)) {
+            return "kernel";
         }
         match self.wishes(to).next().map(|(origin, _)| origin) {
             Some(Origin::Command) => "command",
@@ -493,8 +516,14 @@ impl Control {
         was_there
     }
 
-    /// Installs the preferred route for `to` in the router.
+    /// Installs the preferred route for `to` in the router. Where links are shared, the kernel's goes
+    /// before those that were learnt.
     fn settle(&mut self, to: RouteTo) -> Result<(), HostError> {
+        if self.kernel.is_some() {
+            let way = self.own_way(to);
+            let Self { kernel: Some(kernel), host, .. } = self else { return Ok(()) };
+            return kernel.set_own(to, way, host);
+        }
         let wanted = match (self.by_address(to), self.by_wish(to)) {
             (Some(route), _) => Some(route),
             (None, Some(hops)) => Some(self.host.route_by(&hops)?),
@@ -511,6 +540,39 @@ impl Control {
                 self.host.remove_route6(to);
                 Ok(())
             }
+        }
+    }
+
+    /// The preferred way to `to` by an address of ours, by a static route or as it was learnt.
+    fn own_way(&self, to: RouteTo) -> Option<OwnWay> {
+        let firm = |route| Some(OwnWay { route, yields: false });
+        match (self.by_address(to), self.by_wish(to)) {
+            (Some(route), _) => firm(WayRoute::One(route)),
+            (None, Some(hops)) => firm(WayRoute::by(&hops)),
+            (None, None) => {
+                self.learnt(to).map(|route| OwnWay { route: WayRoute::One(route), yields: true })
+            }
+        }
+    }
+
+    /// The ways that follow from own addresses.
+    pub(crate) fn own_ways(&self) -> Vec<(RouteTo, OwnWay)> {
+        let all = own_destinations(&self.host).into_iter();
+        all.filter_map(|to| Some((to, self.own_way(to)?))).collect()
+    }
+
+    /// Where links are shared: has the kernel's follower know the ways that follow from own addresses,
+    /// if these have changed.
+    pub(crate) fn settle_own_destinations(&mut self) {
+        let version = self.host.tables().published.changes();
+        if self.kernel.is_none() || version == self.own_destinations.0 {
+            return;
+        }
+        let now = own_destinations(&self.host);
+        let before = std::mem::replace(&mut self.own_destinations, (version, now.clone())).1;
+        for to in before.union(&now) {
+            // Where the table that divides links is full, the kernel has such packets.
+            let _full = self.settle(*to);
         }
     }
 
@@ -539,6 +601,12 @@ impl Control {
     fn learnt(&self, to: RouteTo) -> Option<Route> {
         self.learnt.route(to, |route| self.leads(route))
     }
+}
+
+/// The destinations to which own addresses lead.
+fn own_destinations(host: &Host) -> BTreeSet<RouteTo> {
+    let v4 = host.own_destinations().into_iter().map(RouteTo::V4);
+    v4.chain(host.own_destinations6().into_iter().map(RouteTo::V6)).collect()
 }
 
 /// Drops of one owner by reason.

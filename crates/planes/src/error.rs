@@ -23,15 +23,6 @@ pub enum PlanesError {
         #[source]
         source: io::Error,
     },
-    /// Some links are shared with the kernel and others are not: its addresses would be ours on
-    /// some.
-    #[error("link {shared} is shared with the kernel and link {other} is not: all are, or none")]
-    Mixed {
-        /// A shared link.
-        shared: String,
-        /// A link that is not shared.
-        other: String,
-    },
     /// A virtual link's lower link carries no tags, or is no link of this gateway.
     #[error("link {name}: the link below it carries no tags")]
     NoTags {
@@ -75,7 +66,7 @@ impl PlanesError {
         match self {
             Self::Data(error) => error.exit_code(),
             Self::Kernel { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => 77,
-            Self::Mixed { .. } | Self::NoTags { .. } => 78,
+            Self::NoTags { .. } => 78,
             _ => 69,
         }
     }

@@ -182,13 +182,13 @@ impl Planes {
         }
     }
 
-    /// Refuses links whose neighbours the kernel keeps.
+    /// Refuses links whose neighbours the kernel keeps; of no link in particular, if it keeps all.
     fn refuse_shared(&self, link: Option<LinkIndex>) -> Result<(), String> {
         let shared = self.change(|control| {
-            let mut interfaces = control.host.interfaces().iter();
-            interfaces
-                .find(|own| own.shared && link.is_none_or(|link| link == own.link))
-                .map(|own| own.name.clone())
+            let interfaces = control.host.interfaces().iter();
+            let mut asked = interfaces.filter(|own| link.is_none_or(|link| link == own.link));
+            let first = asked.next().filter(|own| own.shared)?;
+            asked.all(|own| own.shared).then(|| first.name.clone())
         });
         match shared {
             Some(name) => Err(format!("the kernel keeps the neighbours of {name}: `ip neigh`")),

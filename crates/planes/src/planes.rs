@@ -353,7 +353,10 @@ impl Planes {
 
     /// Changes the control side's state, and wakes the worker to look at it.
     pub(crate) fn change<R>(&self, change: impl FnOnce(&mut Control) -> R) -> R {
-        let changed = change(&mut self.control());
+        let mut control = self.control();
+        let changed = change(&mut control);
+        control.settle_own_destinations();
+        drop(control);
         self.plane.wake();
         changed
     }
@@ -565,6 +568,7 @@ fn listen(control: &Mutex<Control>, port: &PlanePort, mut events: EventQueue) {
             control.follow_all_neighbours();
         }
         control.expire(now);
+        control.settle_own_destinations();
         control.look_at_drivers(now);
         let mut used = control.take_used_neighbours(now);
         used.extend(control.look_at_groups(now));

@@ -31,7 +31,8 @@ pub fn network(text: &str) -> Result<Network, String> {
 pub struct RouteStatus {
     /// Destinations: `192.0.2.0/24`.
     pub to: String,
-    /// `connected`, `via`, `several`, `local`, `broadcast`, `blackhole` or `prohibited`.
+    /// `connected`, `via`, `several`, `local`, `broadcast`, `blackhole`, `prohibited`, or `kernel` for
+    /// what the kernel forwards.
     pub kind: &'static str,
     /// The next hop, if it is the only one.
     pub via: Option<IpAddr>,
@@ -197,9 +198,9 @@ impl Planes {
         })
     }
 
-    /// Refuses changes where links are shared with the kernel: only its routes are followed.
+    /// Refuses changes where all links are shared with the kernel: only its routes are followed.
     fn refuse_if_shared(&self) -> Result<(), String> {
-        if self.change(|control| control.kernel.is_some()) {
+        if self.change(|control| control.host.interfaces().iter().all(|own| own.shared)) {
             return Err("the links are shared with the kernel: change its routes, which are \
                         followed (ip route)"
                 .to_owned());
@@ -222,6 +223,7 @@ impl Planes {
                 (None, Some(link)) => WeightedHop { link, gateway: None, weight: 1 },
                 (None, None) => return Err("the route leads nowhere: say via or link".to_owned()),
             };
+            refuse_shared(control, hop.link)?;
             let route = StaticRoute { to, hops: vec![hop] };
             control.add_static(route, Origin::Command).map_err(|error| error.to_string())?;
             Ok(route_status(control, to, hop.route()))
@@ -279,6 +281,7 @@ fn route_status(control: &Control, to: RouteTo, route: Route) -> RouteStatus {
         Route::Via { link, gateway } => ("via", Some(gateway), name(link)),
         Route::Group(_) => ("several", None, None),
         Route::Blackhole => ("blackhole", None, None),
+        Route::Kernel => ("kernel", None, None),
         Route::Prohibited => ("prohibited", None, None),
         Route::None => ("none", None, None),
     };
@@ -295,6 +298,18 @@ fn route_status(control: &Control, to: RouteTo, route: Route) -> RouteStatus {
     });
     let (next_hops, origin) = (next_hops.collect(), control.origin(to));
     RouteStatus { to: to.to_string(), kind, via, link, next_hops, origin }
+}
+
+/// Refuses a route over a link whose routes are the kernel's.
+fn refuse_shared(control: &Control, link: LinkIndex) -> Result<(), String> {
+    let own = control.host.interfaces().iter().find(|own| own.link == link);
+    match own.filter(|own| own.shared) {
+        Some(own) => Err(format!(
+            "{} is shared with the kernel: change its routes, which are followed (ip route)",
+            own.name
+        )),
+        None => Ok(()),
+    }
 }
 
 /// The route by a neighbour, if it is possible.

@@ -5,7 +5,7 @@ use crate::{
     cores,
     drivers::Drivers,
     error::PlanesError,
-    kernel::{self, News, follow},
+    kernel::{self, Kernel, News},
     limits, process,
     setup::{LinkSetup, Setup},
 };
@@ -69,7 +69,6 @@ pub(crate) fn start(
     log: &EventSink,
 ) -> Result<Started, PlanesError> {
     let begun = Instant::now();
-    refuse_mixed(setup)?;
     if !(1..=WORKERS_MAX).contains(&setup.workers) {
         return Err(PlanesError::Workers(setup.workers));
     }
@@ -103,13 +102,12 @@ pub(crate) fn start(
     if let Some(reports) = drivers.as_ref().and_then(|it| it.as_ref().ok()?.reports()) {
         host.tables_mut().set_drivers(reports);
     }
-    let followed = division.map(|division| follow(setup, division, &mut host, plane.port()));
-    let (kernel, news) = followed.transpose()?.unzip();
-    plane.wake();
     let names = setup.links.iter().map(|link| link.name.clone());
     let links = names.zip(links).collect();
     let mut control = Control::new(host, plan, links);
-    control.kernel = kernel;
+    let news = division.map(|division| control.follow_kernel(setup, division, plane.port()));
+    let news = news.transpose()?;
+    plane.wake();
     control.mtu_caps = LinkSetup::mtu_caps(&setup.links);
     for route in &setup.routes {
         control.add_static(route.clone(), Origin::Configured)?;
@@ -120,6 +118,7 @@ pub(crate) fn start(
             process::log_dropped(log, route.to, error);
         }
     }
+    control.kernel.as_ref().map_or(Ok(()), Kernel::forget_others)?;
     if let Some(Ok(drivers)) = drivers {
         control.forward_in_drivers(drivers, adopted.is_some());
     }
@@ -142,17 +141,6 @@ pub(crate) const fn seeds(seed: u64) -> [u64; 2] {
     [seed.wrapping_mul(0xbf58_476d_1ce4_e5b9), seed.wrapping_mul(0x94d0_49bb_1331_11eb)]
 }
 
-/// Refuses links that are shared with the kernel beside others.
-fn refuse_mixed(setup: &Setup) -> Result<(), PlanesError> {
-    let shared = setup.links.iter().find(|link| link.is_shared());
-    let other = setup.links.iter().find(|link| !link.is_shared());
-    if let (Some(shared), Some(other)) = (shared, other) {
-        let (shared, other) = (shared.name.clone(), other.name.clone());
-        return Err(PlanesError::Mixed { shared, other });
-    }
-    Ok(())
-}
-
 /// The properties of a virtual link on the link `below`, which was opened as `device`.
 fn virtual_info(own: VirtualLink, below: &LinkSetup, device: &LinkInfo) -> LinkInfo {
     let why = format!("{} on {}", own.tag, below.name);
@@ -169,7 +157,7 @@ fn infos(setup: &Setup, opened: &[(LinkIndex, LinkInfo)]) -> Result<Vec<LinkInfo
         };
         let below = setup.links.iter().find(|below| below.device.index() == own.below);
         match below.zip(device(own.below)) {
-            Some((below, device)) if device.framing == Framing::Ethernet => {
+            Some((below, device)) if device.framing == Framing::Ethernet && !below.is_shared() => {
                 Ok(virtual_info(own, below, device))
             }
             _ => Err(PlanesError::NoTags { name: link.name.clone() }),

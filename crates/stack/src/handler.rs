@@ -1,9 +1,9 @@
 //! Handlers: user code attached to the graph.
 
-use crate::{At, LostNeighbours, Side, View, wiring::framing_of};
+use crate::{At, LostNeighbours, Route, Side, View, wiring::framing_of};
 use gatewright_packet::{BATCH_MAX, Batch, LinkAddress, LinkIndex, Packet, Pool};
 use gatewright_wire::Framing;
-use std::{fmt, time::Duration};
+use std::{fmt, net::IpAddr, time::Duration};
 
 /// A user's code at a position of the graph.
 ///
@@ -63,6 +63,15 @@ impl Context<'_> {
     pub fn link_address(&self, link: LinkIndex) -> LinkAddress {
         let interface = self.host.and_then(|host| host.interface(link));
         interface.map_or(LinkAddress::NONE, |interface| interface.link_address)
+    }
+
+    /// Whether packets for `destination` are forwarded to another host, if the frame was for us; in a
+    /// test of a handler alone none are. Those of one link are not.
+    pub fn is_forwarded(&self, destination: IpAddr) -> bool {
+        self.host.is_some_and(|host| match destination {
+            IpAddr::V4(ip) => !ip.is_link_local() && host.route4(ip) != Route::Local,
+            IpAddr::V6(ip) => !ip.is_unicast_link_local() && host.route6(ip) != Route::Local,
+        })
     }
 
     /// The neighbours that did not tell their link-layer addresses.

@@ -7,6 +7,7 @@
 mod event;
 mod follower;
 mod hop_groups;
+mod own;
 mod records;
 mod shared;
 mod sources;
@@ -173,6 +174,9 @@ pub enum Route {
     Group(HopGroupIndex),
     /// Nowhere, silently.
     Blackhole,
+    /// By the kernel beside us, which decides by more than we follow. It has such packets of shared
+    /// links already; those of other links have no route here.
+    Kernel,
     /// Nowhere, with an ICMP error *prohibited*.
     Prohibited,
     /// No route: an ICMP error reports it.
@@ -228,6 +232,9 @@ pub enum HostError {
     /// The table of addresses is full.
     #[error("a host has at most {ADDRESSES_MAX} addresses")]
     Addresses,
+    /// The kernel's table that divides shared links is full.
+    #[error("the kernel has no room for a further prefix of shared links")]
+    Division,
     /// The memory for the tables could not be allocated.
     #[error("no memory for a table of {0} routes of each family")]
     Memory(u32),
@@ -412,42 +419,6 @@ impl Host {
         }
         self.interfaces.retain(|own| own.link != link);
         self.publish();
-    }
-
-    /// The route to exactly `to` that follows from an own address, whatever route the router has.
-    pub fn own_route(&self, to: Prefix<Ipv4Addr>) -> Option<Route> {
-        self.own().find_map(|(link, own)| {
-            let IpAddr::V4(ip) = own.ip else { return None };
-            let subnet = Prefix::new(ip, own.prefix_len).ok();
-            let last = subnet.and_then(broadcast).map(Prefix::host);
-            match Some(to) {
-                _ if to == Prefix::host(ip) => Some(Route::Local),
-                asked if asked == subnet => Some(Route::Connected(link)),
-                asked if asked == last => Some(Route::Broadcast(link)),
-                _ => None,
-            }
-        })
-    }
-
-    /// As [`Self::own_route`], for IPv6.
-    pub fn own_route6(&self, to: Prefix<Ipv6Addr>) -> Option<Route> {
-        self.own().find_map(|(link, own)| {
-            let IpAddr::V6(ip) = own.ip else { return None };
-            let subnet = Prefix::new(ip, own.prefix_len).ok();
-            match Some(to) {
-                _ if to == Prefix::host(ip) => Some(Route::Local),
-                asked if asked == subnet && !ip.is_unicast_link_local() => {
-                    Some(Route::Connected(link))
-                }
-                _ => None,
-            }
-        })
-    }
-
-    /// The usable addresses with their links.
-    fn own(&self) -> impl Iterator<Item = (LinkIndex, &Address)> {
-        let interfaces = self.interfaces.iter();
-        interfaces.flat_map(|own| own.usable().map(move |address| (own.link, address)))
     }
 
     /// Makes several changes that workers see at once, except routes, each of which is visible by
@@ -729,60 +700,6 @@ impl View {
         let Route::Group(group) = route else { return route };
         let destination = destination.map(u32::from_le_bytes);
         self.member(group, Flow { destination, ..Flow::default() }.bucket()).0
-    }
-
-    /// The source address for `destination`: one of the outgoing link, with the longest common
-    /// prefix, deprecated ones last.
-    pub fn source4(&self, destination: Ipv4Addr) -> Option<Ipv4Addr> {
-        let link = match self.route4(destination) {
-            Route::Local => return Some(destination),
-            Route::Connected(link) | Route::Broadcast(link) | Route::Via { link, .. } => Some(link),
-            _ => None,
-        };
-        self.source4_on(link, destination)
-    }
-
-    /// As [`Self::source4`], for a destination reached by `link`.
-    pub fn source4_on(&self, link: Option<LinkIndex>, destination: Ipv4Addr) -> Option<Ipv4Addr> {
-        let rank = |ip: Ipv4Addr| (ip.to_bits() ^ destination.to_bits()).leading_zeros();
-        let of = |ip| if let IpAddr::V4(ip) = ip { Some(ip) } else { None };
-        self.best_source(link, of, rank)
-    }
-
-    /// The source address for `destination` by `link`, or by the link of its route (RFC 6724 §5,
-    /// rules 1 to 3, 5 and 8).
-    pub fn source6(&self, link: Option<LinkIndex>, destination: Ipv6Addr) -> Option<Ipv6Addr> {
-        let link = link.or_else(|| match self.route6(destination) {
-            Route::Connected(link) | Route::Broadcast(link) | Route::Via { link, .. } => Some(link),
-            _ => None,
-        });
-        let local = scope_is_link(destination);
-        let of = |ip| match ip {
-            IpAddr::V6(ip) if ip == destination || ip.is_unicast_link_local() == local => Some(ip),
-            _ => None,
-        };
-        let rank = |ip: Ipv6Addr| (ip.to_bits() ^ destination.to_bits()).leading_zeros();
-        // A link without a global address still has its link-local one.
-        let any = |ip| if let IpAddr::V6(ip) = ip { Some(ip) } else { None };
-        self.best_source(link, of, rank).or_else(|| self.best_source(link, any, rank))
-    }
-
-    fn best_source<A: Copy>(
-        &self,
-        link: Option<LinkIndex>,
-        of: impl Fn(IpAddr) -> Option<A>,
-        rank: impl Fn(A) -> u32,
-    ) -> Option<A> {
-        let interfaces = self.interfaces().iter();
-        let candidates = interfaces.flat_map(|interface| {
-            let here = Some(interface.link) == link;
-            interface.usable().map(move |address| (here, address))
-        });
-        let ranked = candidates.filter_map(|(here, address)| {
-            let ip = of(address.ip)?;
-            Some(((here, address.state == AddressState::Preferred, rank(ip)), ip))
-        });
-        ranked.max_by_key(|&(rank, _)| rank).map(|(_, ip)| ip)
     }
 
     #[inline]

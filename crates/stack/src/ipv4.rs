@@ -41,7 +41,7 @@ const NOT_JOINED: Reason = Reason("not-joined");
 /// For another host, and the receiving link does not forward.
 const NOT_FORWARDING: Reason = Reason("not-forwarding");
 
-/// The route is a blackhole.
+/// The route is a blackhole, or the kernel has the packets of a shared link.
 const BLACKHOLE: Reason = Reason("blackhole");
 
 /// The outgoing link is down, or its device has disappeared.
@@ -369,8 +369,10 @@ fn received_way(
         Route::Connected(link) => Ok(Way::Down(link, NextHop::Neighbour(destination.into()))),
         Route::Via { link, gateway } => Ok(Way::Down(link, NextHop::Neighbour(gateway))),
         Route::Blackhole => Err(Refusal::Drop(BLACKHOLE)),
+        // A route has changed between the division and here: the next one is the kernel's.
+        Route::Kernel if out.host().is_shared(meta.ingress) => Err(Refusal::Drop(BLACKHOLE)),
         Route::Prohibited => Err(Refusal::Error(IcmpError::Prohibited, 0)),
-        Route::None | Route::Local | Route::Broadcast(_) | Route::Group(_) => {
+        Route::Kernel | Route::None | Route::Local | Route::Broadcast(_) | Route::Group(_) => {
             Err(Refusal::Error(IcmpError::NetworkUnreachable, 0))
         }
     }
@@ -520,7 +522,7 @@ fn transmit_way(destination: Ipv4Addr, bound: LinkIndex, out: &Out<'_>) -> Resul
         Route::Connected(link) => (link, neighbour),
         Route::Via { link, gateway } => (link, NextHop::Neighbour(gateway)),
         Route::None if bound != LinkIndex::NONE => (bound, neighbour),
-        Route::None | Route::Group(_) => {
+        Route::None | Route::Group(_) | Route::Kernel => {
             return Err(Refusal::Error(IcmpError::NetworkUnreachable, 0));
         }
         Route::Prohibited => return Err(Refusal::Error(IcmpError::Prohibited, 0)),

@@ -310,6 +310,8 @@ fn forward(
         Route::Connected(link) => (link, destination),
         Route::Via { link, gateway: IpAddr::V6(gateway) } => (link, gateway),
         Route::Blackhole => return out.drop(BLACKHOLE, packet),
+        // A route has changed between the division and here: the next one is the kernel's.
+        Route::Kernel if out.host().is_shared(ingress) => return out.drop(BLACKHOLE, packet),
         Route::Prohibited => return ask_for_error(packet, IcmpError::Prohibited, 0, out),
         _ => return ask_for_error(packet, IcmpError::NetworkUnreachable, 0, out),
     };

@@ -229,6 +229,8 @@ pub enum HopKind {
     Local,
     /// Drop silently.
     Blackhole,
+    /// The kernel beside us forwards there.
+    Kernel,
     /// Drop and say that the destination is unreachable.
     Unreachable,
     /// Drop and report that it is prohibited.
@@ -265,7 +267,7 @@ impl NextHop {
 }
 
 impl Record for NextHop {
-    const NAME: &'static str = "next-hop/3";
+    const NAME: &'static str = "next-hop/4";
     type Words = [u32; 8];
 
     #[inline]
@@ -279,6 +281,7 @@ impl Record for NextHop {
             HopKind::Prohibited => 5,
             HopKind::Broadcast => 6,
             HopKind::Group(_) => 7,
+            HopKind::Kernel => 8,
         };
         let place = if let HopKind::Group(group) = self.kind { group.0 } else { self.link.into() };
         Packer::default().word(kind).word(place).word(self.mtu).address(self.gateway).finish()
@@ -299,6 +302,7 @@ impl Record for NextHop {
                 let kind = HopKind::Group(HopGroupIndex(words.word()?));
                 return Some(Self { kind, link: 0, mtu: words.word()?, gateway: words.address()? });
             }
+            8 => HopKind::Kernel,
             _ => return None,
         };
         Some(Self { kind, link: words.small()?, mtu: words.word()?, gateway: words.address()? })

@@ -74,7 +74,8 @@ fn every_kind_of_record_comes_back() {
         there_and_back(NextHop::via(u16::MAX, address));
         there_and_back(NeighbourKey { link: 1, address });
     }
-    for kind in [HopKind::Connected, HopKind::Local, HopKind::Blackhole, HopKind::Prohibited] {
+    use HopKind::{Blackhole, Connected, Kernel, Local, Prohibited};
+    for kind in [Connected, Local, Blackhole, Kernel, Prohibited] {
         there_and_back(NextHop { kind, mtu: 1280, ..NextHop::default() });
     }
     for octets in [&[][..], &[1, 2], &[1, 2, 3, 4, 5, 6], &[1, 2, 3, 4, 5, 6, 7, 8]] {

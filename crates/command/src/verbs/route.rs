@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 /// The shape of its answer.
 pub const JSON: &str = "{routes: [{to, kind, via, link, next_hops: [{via, link, weight, flows, left_out}], \
-     origin}]}: those listed, added or removed; kind is connected, via, several, local, broadcast, blackhole or prohibited, origin address, \
+     origin}]}: those listed, added or removed; kind is connected, via, several, local, broadcast, blackhole, prohibited or kernel, origin address, \
      command, description, network or kernel";
 
 /// Lists, adds and removes routes of a running gateway.

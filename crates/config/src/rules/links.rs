@@ -1,6 +1,6 @@
 //! Rules for links: their keys, devices and addresses.
 
-use super::{check_kind, check_needed, check_unused, twice, unusable, virtual_links};
+use super::{check_kind, check_needed, check_unused, shared, twice, unusable, virtual_links};
 use crate::codes;
 use crate::model::{Advertise, Config, Device, Link, Located, PlaneMode};
 use crate::sections::is_virtual;
@@ -20,14 +20,13 @@ pub(super) fn check(config: &Config, root: View<'_>, findings: &mut Findings) {
         check_keys(*table, findings);
         let link = config.links.iter().find(|link| link.name == *name);
         if let Some(link) = link {
-            check_shared(link, *table, findings);
+            shared::check_link(link, *table, findings);
             check_mtu(link, *table, findings);
             check_advertise(link, *table, findings);
             check_queues(link, *table, config.workers, findings);
             check_host(link, *table, findings);
         }
     }
-    check_all_shared(config, findings);
     virtual_links::check(config, root, findings);
     check_devices(&config.links, findings);
     check_dpdk(config, root, findings);
@@ -74,57 +73,6 @@ fn check_keys(table: View<'_>, findings: &mut Findings) {
             let needed = ("read", "\"in.pcapng\", or write = \"out.pcapng\"");
             check_needed(table, needed, &whose, findings);
         }
-    }
-}
-
-fn check_shared(link: &Link, table: View<'_>, findings: &mut Findings) {
-    const KERNELS: [&str; 8] =
-        ["addresses", "dhcp", "autoconfigure", "mtu", "mac", "forwarding", "advertise", "host"];
-    let interface = matches!(link.device, Device::Interface { .. });
-    if link.exclusive || !interface {
-        return;
-    }
-    for key in KERNELS {
-        if let Some(span) = table.key(key) {
-            let message = format!("`{key}` of the shared link `{}`", link.name.value);
-            let finding = Diagnostic::error(&codes::SHARED_LINK, span, message);
-            let finding = finding
-                .label("the kernel decides this")
-                .help("leave it out and set it in the kernel, or say `exclusive = true`");
-            findings.add(match table.key("exclusive") {
-                Some(other) => finding.also(other, "shared here"),
-                None => finding,
-            });
-        }
-    }
-}
-
-/// Checks that all links are shared with the kernel, or none. Routes and UDP gateways beside shared
-/// links are errors: the kernel routes there, and receives packets for the host's addresses.
-fn check_all_shared(config: &Config, findings: &mut Findings) {
-    let is_shared = |link: &&Link| virtual_links::is_shared(link);
-    let Some(shared) = config.links.iter().find(is_shared) else { return };
-    let name = &shared.name.value;
-    let other = |link: &&Link| !is_shared(link) && link.below().is_none();
-    if let Some(other) = config.links.iter().find(other) {
-        let message = format!("`{name}` is shared with the kernel, `{}` is not", other.name.value);
-        let finding = Diagnostic::error(&codes::SHARED_AMONG, other.name.span, message);
-        findings.add(finding.also(shared.name.span, "shared"));
-    }
-    let error = |span, message| {
-        Diagnostic::error(&codes::SHARED_LINK, span, message).also(shared.name.span, "shared")
-    };
-    for route in &config.routes {
-        let message = format!("a route beside the shared link `{name}`");
-        let finding = error(route.to.span, message).label("the kernel decides this");
-        findings
-            .add(finding.help(format!("set it in the kernel: ip route add {} …", route.to.value)));
-    }
-    for relay in &config.udp_gateways {
-        let message = format!("a UDP gateway beside the shared link `{name}`");
-        let finding = error(relay.name.span, message).label("would receive nothing");
-        findings
-            .add(finding.help("what is for this host's addresses goes to the kernel's sockets"));
     }
 }
 

@@ -32,11 +32,6 @@ pub(super) fn check(config: &Config, root: View<'_>, findings: &mut Findings) {
     }
 }
 
-/// Whether the kernel is the host on a link.
-pub(super) const fn is_shared(link: &Link) -> bool {
-    !link.exclusive && matches!(link.device, Device::Interface { .. })
-}
-
 /// Checks that the link below carries Ethernet frames and is exclusive.
 fn check_below(link: &Link, on: &Located<String>, below: &Link, findings: &mut Findings) {
     let name = &below.name.value;
@@ -44,13 +39,13 @@ fn check_below(link: &Link, on: &Located<String>, below: &Link, findings: &mut F
         Device::Virtual { .. } if link.name == below.name => "itself",
         Device::Virtual { .. } => "a VLAN itself",
         Device::Tun { .. } => "a link without Ethernet frames",
-        _ if is_shared(below) => "shared with the kernel",
+        _ if below.is_shared() => "shared with the kernel",
         _ => return,
     };
     let message = format!("a VLAN on `{name}`, which is {why}");
     let finding = Diagnostic::error(&codes::NO_TAGS, on.span, message);
     let finding = finding.also(below.name.span, "this link");
-    findings.add(if is_shared(below) {
+    findings.add(if below.is_shared() {
         finding.help("make the VLAN in the kernel (ip link add … type vlan) and share that")
     } else {
         finding.help("name the Ethernet link whose cable carries the tags")

@@ -50,11 +50,22 @@ pub(super) struct Mirror {
 
 /// Our router's route.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) enum WayRoute {
+pub(crate) enum WayRoute {
     /// By one next hop, or by none.
     One(Route),
     /// By several, of which each flow keeps one.
     Several(Arc<[WeightedHop]>),
+}
+
+impl WayRoute {
+    /// The route by these next hops.
+    pub(crate) fn by(hops: &[WeightedHop]) -> Self {
+        match hops {
+            [] => Self::One(Route::None),
+            [only] => Self::One(only.route()),
+            several => Self::Several(several.into()),
+        }
+    }
 }
 
 /// The route of a packet, and which host forwards it.
@@ -245,19 +256,19 @@ impl Mirror {
         self.links.values().find(|found| found.name == *name).map(|found| found.index)
     }
 
-    /// Destinations whose way may have changed, with the way; `None` if there is none.
-    pub(super) fn changed_ways(&mut self) -> Vec<(Destination, Option<Way>)> {
-        let changed = std::mem::take(&mut self.changed);
-        changed.into_iter().map(|to| (to, self.way(to))).collect()
+    /// Destinations whose way may have changed.
+    pub(super) fn changed(&mut self) -> BTreeSet<Destination> {
+        std::mem::take(&mut self.changed)
     }
 
-    fn way(&self, to: Destination) -> Option<Way> {
+    /// The kernel's way to exactly `to`; `None` if it has none.
+    pub(super) fn way(&self, to: Destination) -> Option<Way> {
         let known = self.routes.get(&to)?;
         let table = TABLES.into_iter().find(|table| known.iter().any(|r| r.table == *table))?;
         let of_table = || known.iter().filter(|route| route.table == table);
         let best = of_table().min_by_key(|route| route.priority)?;
         if of_table().any(|route| route.special) {
-            return Some(Way { route: WayRoute::One(Route::Blackhole), ours: false });
+            return Some(Way { route: WayRoute::One(Route::Kernel), ours: false });
         }
         Some(self.way_of(best))
     }
@@ -271,15 +282,14 @@ impl Mirror {
                 kernels(link.map_or(Route::Local, Route::Broadcast))
             }
             RouteType::Prohibit => kernels(Route::Prohibited),
-            RouteType::Other => kernels(Route::Blackhole),
+            RouteType::Other => kernels(Route::Kernel),
             RouteType::Unicast => {
                 // One hop of several that is not ours makes the choice the kernel's.
                 let all: Option<Vec<WeightedHop>> =
                     route.hops.iter().map(|hop| self.hop(route.to, *hop)).collect();
                 match all.as_deref() {
-                    None | Some([]) => kernels(Route::Blackhole),
-                    Some([only]) => Way { route: WayRoute::One(only.route()), ours: true },
-                    Some(several) => Way { route: WayRoute::Several(several.into()), ours: true },
+                    None | Some([]) => kernels(Route::Kernel),
+                    Some(hops) => Way { route: WayRoute::by(hops), ours: true },
                 }
             }
         }
@@ -412,8 +422,7 @@ mod tests {
     }
 
     fn way(mirror: &mut Mirror) -> Option<Way> {
-        let changed = mirror.changed_ways();
-        changed.into_iter().find(|(found, _)| *found == to()).and_then(|(_, way)| way)
+        mirror.changed().contains(&to()).then(|| mirror.way(to()))?
     }
 
     #[test]
@@ -437,16 +446,12 @@ mod tests {
             ("a neighbour of ours", vec![by(LAN, 5)], ours(via(0))),
             ("a network of ours", vec![direct], ours(connected)),
             ("the lesser metric", vec![by(LAN, 5), by(WAN, 4)], ours(via(1))),
-            (
-                "a foreign link goes first",
-                vec![by(LAN, 5), by(OTHER, 4)],
-                kernels(Route::Blackhole),
-            ),
+            ("a foreign link goes first", vec![by(LAN, 5), by(OTHER, 4)], kernels(Route::Kernel)),
             ("the kernel's own address", vec![by(LAN, 0), local], kernels(Route::Local)),
-            ("more than the destination", vec![by(LAN, 5), special], kernels(Route::Blackhole)),
+            ("more than the destination", vec![by(LAN, 5), special], kernels(Route::Kernel)),
             ("two hops of ours", vec![both], ours(several(&[(0, 1), (1, 1)]))),
-            ("one hop of two is foreign", vec![astray], kernels(Route::Blackhole)),
-            ("a neighbour of the other family", vec![other_family], kernels(Route::Blackhole)),
+            ("one hop of two is foreign", vec![astray], kernels(Route::Kernel)),
+            ("a neighbour of the other family", vec![other_family], kernels(Route::Kernel)),
             ("forbidden", vec![forbidden], kernels(Route::Prohibited)),
             ("another table", vec![elsewhere], None),
         ];
@@ -472,11 +477,11 @@ mod tests {
         let both = KernelRoute { hops: vec![heavy(LAN, 3), heavy(WAN, 1)], ..by(LAN, 5) };
         mirror.hear(vec![KernelMessage::Route(both, false)]);
         let expected = Way { route: several(&[(0, 3), (1, 1)]), ours: true };
-        assert_eq!(mirror.changed_ways(), [(to(), Some(expected))]);
+        assert_eq!(way(&mut mirror), Some(expected));
         // A carrier changes no way: the next hop is left out of its group.
         for carries in [false, true] {
             mirror.hear(vec![carrying(LAN, "eth1", carries)]);
-            assert_eq!(mirror.changed_ways(), []);
+            assert!(mirror.changed().is_empty());
             let faces = mirror.changed_links();
             let lan = faces.iter().find(|(link, _)| *link == LinkIndex(0)).unwrap();
             assert_eq!(lan.1.carries, carries);

@@ -13,7 +13,7 @@ mod socket;
 use crate::{
     control::{Control, events},
     error::PlanesError,
-    setup::{LinkSetup, Setup},
+    setup::{LinkSetup, RouteTo, Setup},
 };
 use gatewright_data::{DataError, NeighbourUpdate, PlanePort, Port, PortRequest};
 use gatewright_link::Division;
@@ -22,7 +22,8 @@ use gatewright_part::EventSink;
 use gatewright_stack::{Host, HostError, Wake};
 use gatewright_tables::Prefix;
 use message::{Destination, KernelMessage, KernelReachability};
-use mirror::{Mirror, Moved, Way, WayRoute};
+pub(crate) use mirror::WayRoute;
+use mirror::{Mirror, Moved, Way};
 use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::eventfd::{EfdFlags, EventFd},
@@ -64,6 +65,15 @@ pub struct KernelStatus {
     pub withdrawn: bool,
 }
 
+/// A way over links that are not shared.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct OwnWay {
+    /// Our router's route.
+    pub(crate) route: WayRoute,
+    /// Whether a route of the kernel to the same destinations goes before it.
+    pub(crate) yields: bool,
+}
+
 /// The control side's state for the kernel.
 #[derive(Debug)]
 pub(crate) struct Kernel {
@@ -73,8 +83,10 @@ pub(crate) struct Kernel {
     port: PlanePort,
     /// The largest MTU that each link is known to carry, which it will not exceed.
     mtus_max: Vec<(LinkIndex, u32)>,
-    /// The ways that were published for the kernel's routes.
+    /// The ways in force: the kernel's, and those of links that are not shared.
     published: HashMap<Destination, Way>,
+    /// Ways of links that are not shared.
+    own: HashMap<Destination, OwnWay>,
     status: KernelStatus,
 }
 
@@ -92,10 +104,11 @@ pub(crate) fn division(setup: &Setup) -> Result<Option<Arc<Division>>, PlanesErr
     Ok(Some(Arc::new(division.map_err(failed)?)))
 }
 
-/// Starts to follow the kernel; its state is in the host when this returns.
+/// Starts to follow the kernel; its state is in the host when this returns. `own` are the ways of
+/// links that are not shared, as far as they are known.
 pub(crate) fn follow(
     setup: &Setup,
-    division: Arc<Division>,
+    (division, own): (Arc<Division>, Vec<(RouteTo, OwnWay)>),
     host: &mut Host,
     port: PlanePort,
 ) -> Result<(Kernel, News), PlanesError> {
@@ -115,17 +128,53 @@ pub(crate) fn follow(
         port,
         mtus_max: host.interfaces().iter().map(|known| (known.link, known.mtu)).collect(),
         published: HashMap::new(),
+        own: own.into_iter().map(|(to, way)| (destination(to), way)).collect(),
         status: KernelStatus::default(),
     };
     kernel.renew(socket::everything().map_err(asked())?, host);
-    // Of a data plane that ran before, prefixes may be left that the kernel no longer has.
-    let published = &kernel.published;
-    let is_known = |address, len| published.contains_key(&Destination { address, len });
-    kernel.division.retain(is_known).map_err(asked())?;
     Ok((kernel, news))
 }
 
 impl Kernel {
+    /// Sets or removes the way over links that are not shared to exactly `to`.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError`] if a table is full; then the way is not in force.
+    pub(crate) fn set_own(
+        &mut self,
+        to: RouteTo,
+        way: Option<OwnWay>,
+        host: &mut Host,
+    ) -> Result<(), HostError> {
+        let to = destination(to);
+        match way {
+            Some(way) => self.own.insert(to, way),
+            None => self.own.remove(&to),
+        };
+        let settled = self.settle(to, host);
+        if settled.is_err() {
+            self.own.remove(&to);
+        }
+        settled
+    }
+
+    /// Whether the kernel has the route to exactly `to`, and none over other links goes before it.
+    pub(crate) fn leads_to(&self, to: RouteTo) -> bool {
+        self.is_kernels(&destination(to))
+    }
+
+    fn is_kernels(&self, to: &Destination) -> bool {
+        self.own.get(to).is_none_or(|own| own.yields) && self.mirror.way(*to).is_some()
+    }
+
+    /// Leaves to the kernel what an earlier data plane had, and nobody has now.
+    pub(crate) fn forget_others(&self) -> Result<(), PlanesError> {
+        let published = &self.published;
+        let is_known = |address, len| published.contains_key(&Destination { address, len });
+        self.division.retain(is_known).map_err(failed("divide links with the kernel"))
+    }
+
     /// Takes over the kernel's full state.
     fn renew(&mut self, everything: Vec<KernelMessage>, host: &mut Host) {
         self.status.renewed += 1;
@@ -145,7 +194,11 @@ impl Kernel {
     pub(crate) fn status(&self) -> KernelStatus {
         KernelStatus {
             routes: self.mirror.routes(),
-            forwarded: self.published.values().filter(|way| way.ours).count(),
+            forwarded: self
+                .published
+                .iter()
+                .filter(|(to, way)| way.ours && self.is_kernels(to))
+                .count(),
             neighbours: self.mirror.neighbours(),
             ..self.status
         }
@@ -197,8 +250,8 @@ impl Kernel {
             host.set_addresses(link, face.addresses);
             host.leave_out(link, None, !face.carries);
         }
-        for (to, way) in self.mirror.changed_ways() {
-            if self.route(to, way, host).is_err() {
+        for to in self.mirror.changed() {
+            if self.settle(to, host).is_err() {
                 self.withdraw();
             }
         }
@@ -209,54 +262,74 @@ impl Kernel {
         self.tell(moved.into_iter().map(update).collect());
     }
 
-    /// Sets the way to a destination.
-    fn route(&mut self, to: Destination, way: Option<Way>, host: &mut Host) -> Result<(), NoRoom> {
-        let way = way.map(|way| Way { ours: way.ours && !self.status.withdrawn, ..way });
+    /// The way to exactly `to`: over links that are not shared, or the kernel's.
+    fn way(&self, to: Destination) -> Option<Way> {
+        let own = self.own.get(&to);
+        let ours = |own: &OwnWay| Way { route: own.route.clone(), ours: true };
+        if let Some(own) = own.filter(|own| !own.yields) {
+            return Some(ours(own));
+        }
+        let kernels = self.mirror.way(to);
+        kernels
+            .map(|way| Way { ours: way.ours && !self.status.withdrawn, ..way })
+            .or_else(|| own.map(ours))
+    }
+
+    /// Puts the way to a destination in force.
+    fn settle(&mut self, to: Destination, host: &mut Host) -> Result<(), HostError> {
+        let way = self.way(to);
         if way.as_ref() == self.published.get(&to) {
             return Ok(());
         }
-        let Destination { address, len } = to;
         let Some(way) = way else {
-            self.division.remove(address, len)?;
+            self.divide(to, None)?;
             self.published.remove(&to);
             remove_route(host, to);
             return Ok(());
         };
         if !way.ours {
-            self.division.set(address, len, false)?;
+            self.divide(to, Some(false))?;
         }
         self.published.insert(to, Way { ours: false, ..way.clone() });
         add_route(host, to, &way)?;
         if way.ours {
-            self.division.set(address, len, true)?;
+            self.divide(to, Some(true))?;
             self.published.insert(to, way);
         }
         Ok(())
     }
 
-    /// Leaves everything to the kernel: a table that lacks a route would misroute packets.
+    /// Sets whether packets of shared links to `to` are ours, or lets shorter prefixes decide. Those
+    /// that no router forwards are never ours.
+    fn divide(&self, to: Destination, ours: Option<bool>) -> Result<(), HostError> {
+        let Destination { address, len } = to;
+        let divided = match ours {
+            _ if !Division::may_be_ours(address) => return Ok(()),
+            Some(ours) => self.division.set(address, len, ours),
+            None => self.division.remove(address, len),
+        };
+        divided.map_err(|_| HostError::Division)
+    }
+
+    /// Leaves the kernel's destinations to the kernel: a table that lacks a route would misroute
+    /// packets. Those of links that are not shared stay, as the kernel does not reach them.
     fn withdraw(&mut self) {
         self.status.withdrawn = true;
-        for (to, way) in self.published.iter_mut().filter(|(_, way)| way.ours) {
+        let Self { published, own, division, .. } = self;
+        let is_own = |to: &Destination| own.get(to).is_some_and(|own| !own.yields);
+        for (to, way) in published.iter_mut().filter(|(to, way)| way.ours && !is_own(to)) {
             way.ours = false;
             // It is there, so that there is room for it.
-            let _known = self.division.set(to.address, to.len, false);
+            let _known = division.set(to.address, to.len, false);
         }
     }
 }
 
-/// A table has no room for a route, here or in the kernel.
-struct NoRoom;
-
-impl From<io::Error> for NoRoom {
-    fn from(_: io::Error) -> Self {
-        Self
-    }
-}
-
-impl From<HostError> for NoRoom {
-    fn from(_: HostError) -> Self {
-        Self
+/// The destinations of a route, as the kernel's routes have them.
+fn destination(to: RouteTo) -> Destination {
+    match to {
+        RouteTo::V4(to) => Destination { address: to.address().into(), len: to.len() },
+        RouteTo::V6(to) => Destination { address: to.address().into(), len: to.len() },
     }
 }
 

@@ -2,11 +2,13 @@
 //!
 //! The kernel has a TAP interface with the link's hardware address and IP addresses. It gets what
 //! our stack has no use for, and copies of what concerns both. What it sends leaves by the link as
-//! it is, so that peers see one host.
+//! it is, so that peers see one host. Beside links shared with the kernel, what comes by those for
+//! the link's addresses is handled in the same way.
 
 use crate::{Context, Counter, Handler};
 use gatewright_packet::{Batch, LinkIndex, Packet};
 use gatewright_wire::{EtherType, IpProtocol, ethernet::Ethernet};
+use std::net::IpAddr;
 
 /// Packets that a [`HostHandler`] carries between a link and the kernel.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -42,15 +44,51 @@ impl HostHandler {
         }
     }
 
+    /// The hardware addresses of our end of the TAP and of the kernel's, which differ in their last
+    /// bit. The kernel's is the address of the link beside it, which packets of other links, those
+    /// shared with the kernel, did not come by.
+    fn ends(&self, packet: &Packet, context: &Context<'_>) -> [[u8; MAC_LEN]; 2] {
+        let ingress = packet.meta().ingress;
+        let other_end = |mut end: [u8; MAC_LEN]| {
+            let [.., last] = &mut end;
+            *last ^= 1;
+            end
+        };
+        let address = |link| context.link_address(link).to_ethernet().unwrap_or_default();
+        if context.host.is_some_and(|host| host.is_shared(ingress)) {
+            let own = address(self.to);
+            [own, other_end(own)]
+        } else {
+            let kernels = address(ingress);
+            [other_end(kernels), kernels]
+        }
+    }
+
+    /// Sends the kernel a copy of a frame to its interface. One with an IP packet `for_host` may have
+    /// come by a shared link, whose address is another.
+    fn copy(&self, frame: &Packet, for_host: bool, context: &mut Context<'_>) {
+        let [_, kernels] = self.ends(frame, context);
+        let Some(mut copy) = context.frames().packet_of(frame.octets()) else {
+            self.missed.add(1);
+            return;
+        };
+        copy.meta_mut().checksum = frame.meta().checksum;
+        if let Some(to) = copy.octets_mut().first_chunk_mut().filter(|_| for_host) {
+            *to = kernels;
+        }
+        self.send(copy, context);
+    }
+
     /// Sends a packet for this host to the kernel, in a frame to its interface.
     fn deliver(&self, mut packet: Packet, context: &mut Context<'_>) {
         packet.restore_network();
         let is_ipv6 = packet.octets().first().is_some_and(|octet| octet >> 4 == 6);
         let ether_type = if is_ipv6 { EtherType::IPV6 } else { EtherType::IPV4 };
-        let own = context.link_address(packet.meta().ingress);
-        let mac = own.octets().iter().fold(0, |number, octet| number << 8 | u64::from(*octet));
+        let [own, kernels] = self
+            .ends(&packet, context)
+            .map(|end| end.iter().fold(0, |number, octet| number << 8 | u64::from(*octet)));
         // As from our end of the TAP: the kernel answers by its own neighbours.
-        let headers = [(ether_type.0.into(), 2), (mac ^ 1, MAC_LEN), (mac, MAC_LEN)];
+        let headers = [(ether_type.0.into(), 2), (own, MAC_LEN), (kernels, MAC_LEN)];
         let done = headers.into_iter().all(|(number, len): (u64, usize)| {
             let octets = number.to_be_bytes();
             octets.get(octets.len() - len..).is_some_and(|part| packet.prepend(part).is_ok())
@@ -78,12 +116,10 @@ impl Handler for HostHandler {
             }
             HostPart::Copy => {
                 for frame in batch.iter().filter(|frame| concerns_both(frame.octets())) {
-                    match context.frames().packet_of(frame.octets()) {
-                        Some(mut copy) => {
-                            copy.meta_mut().checksum = frame.meta().checksum;
-                            self.send(copy, context);
-                        }
-                        None => self.missed.add(1),
+                    // What is only forwarded, the kernel would forward once more.
+                    let to = one_destination(frame.octets());
+                    if !to.is_some_and(|to| context.is_forwarded(to)) {
+                        self.copy(frame, to.is_some(), context);
                     }
                 }
             }
@@ -138,6 +174,20 @@ fn concerns_both(frame: &[u8]) -> bool {
     }
 }
 
+/// The address that a frame's IP packet is for; none if it is for a group of stations, or no IP packet.
+fn one_destination(frame: &[u8]) -> Option<IpAddr> {
+    // Both headers have the destination at their end (RFC 791 §3.1, RFC 8200 §3).
+    let (destination4, destination6) = (frame.get(30..34), frame.get(38..54));
+    let is_group = frame.first().is_some_and(|first| first & GROUP != 0);
+    let ether_type = EtherType(u16::from_be_bytes(*frame.get(12..14)?.as_array()?));
+    match ether_type {
+        _ if is_group => None,
+        EtherType::IPV4 => Some(IpAddr::from(*destination4?.as_array::<4>()?)),
+        EtherType::IPV6 => Some(IpAddr::from(*destination6?.as_array::<16>()?)),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,6 +216,18 @@ mod tests {
         assert!(concerns_both(&udp(1)) && !concerns_both(&udp(0)));
         for length in 0..60 {
             concerns_both(&icmp(3)[..length]);
+            one_destination(&icmp(3)[..length]);
         }
+    }
+
+    #[test]
+    fn the_destination_of_one_host_is_read_from_its_frame() {
+        let v4 = frame(&[(12, 8), (30, 192), (32, 2), (33, 1)]);
+        assert_eq!(one_destination(&v4), Some("192.0.2.1".parse().unwrap()));
+        let v6 = frame(&[(12, 0x86), (13, 0xdd), (38, 0x20), (53, 9)]);
+        assert_eq!(one_destination(&v6), Some("2000::9".parse().unwrap()));
+        let arp = frame(&[(12, 8), (13, 6)]);
+        let group = frame(&[(0, GROUP), (12, 8)]);
+        assert!(one_destination(&arp).is_none() && one_destination(&group).is_none());
     }
 }

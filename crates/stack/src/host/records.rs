@@ -158,6 +158,7 @@ pub(super) fn next_hop(route: Route) -> NextHop {
         Route::Via { link, gateway } => NextHop::via(link.0, gateway),
         Route::Group(group) => kind(HopKind::Group(group)),
         Route::Blackhole => kind(HopKind::Blackhole),
+        Route::Kernel => kind(HopKind::Kernel),
         Route::Prohibited => kind(HopKind::Prohibited),
         Route::None => kind(HopKind::Unreachable),
     }
@@ -174,6 +175,7 @@ pub(super) fn route(hop: Option<NextHop>) -> Route {
         (HopKind::Gateway, Some(gateway)) => Route::Via { link, gateway },
         (HopKind::Group(group), _) => Route::Group(group),
         (HopKind::Blackhole, _) => Route::Blackhole,
+        (HopKind::Kernel, _) => Route::Kernel,
         (HopKind::Prohibited, _) => Route::Prohibited,
         (HopKind::Unreachable | HopKind::Gateway, _) => Route::None,
     }
@@ -265,6 +267,7 @@ mod tests {
             Route::Connected(LinkIndex(2)),
             Route::Via { link: LinkIndex(3), gateway },
             Route::Blackhole,
+            Route::Kernel,
             Route::Prohibited,
             Route::None,
         ];

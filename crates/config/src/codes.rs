@@ -162,7 +162,7 @@ codes! {
     NO_TAGS 138 "a VLAN where there are no tags"
     "A VLAN is carried by tags in the Ethernet frames of another link (IEEE 802.1Q):\n\n    \
     [link.trunk]\n    device = \"eth1\"\n\n    [link.cameras]\n    on = \"trunk\"\n    vlan = 10\n\n\
-    That link is an interface of its own, not a VLAN itself, not tun, and not shared with the kernel."
+    That link is an interface of its own, not a VLAN itself, and not tun."
 
     VLAN_MTU 139 "a VLAN with a larger MTU than its link"
     "A tag makes the frame longer, not the packet, so a VLAN carries what the link below carries and \

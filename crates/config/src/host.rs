@@ -11,22 +11,25 @@ use gatewright_wire::{EtherType, IpProtocol};
 /// Adds the links and handlers that `host` stands for.
 pub(crate) fn derive(config: &mut Config) {
     let mut derived = Vec::new();
-    let shared: Vec<_> =
-        config.links.iter().filter(|link| link.is_shared()).map(|link| link.name.clone()).collect();
+    let shared: Vec<_> = (config.links.iter())
+        .filter(|link| link.is_shared())
+        .map(|link| (link.name.clone(), link.below().is_some()))
+        .collect();
     for link in &config.links {
         // Elsewhere the key is refused.
         if let Some(host) = link.host.as_ref().filter(|_| link.may_have_host()) {
             let name = Located { value: format!("{}.host", link.name.value), span: host.span };
             let attachments = &mut config.attachments;
             attachments.push(attach(&name, &link.name, HostPart::Send, At::Frame));
-            attachments.extend(received(&link.name, &name));
+            attachments.extend(received(&link.name, &name, false));
             if !shared.is_empty() {
                 attachments.extend(left_to_kernel(&link.name, &name));
             }
             if derived.is_empty() {
                 // Addresses of exclusive links are reached by shared links, too. Any interface does: the
                 // kernel takes by each what is for its addresses.
-                attachments.extend(shared.iter().flat_map(|shared| received(shared, &name)));
+                let of = |(link, is_vlan): &(_, bool)| received(link, &name, *is_vlan);
+                attachments.extend(shared.iter().flat_map(of));
             }
             derived.push(Link {
                 device: Device::Tap { name: host.clone() },
@@ -65,8 +68,13 @@ fn attach(from: &Located<String>, to: &Located<String>, part: HostPart, at: At) 
     }
 }
 
-/// Handlers of what a link receives for this host: our stack has no use for it, or not alone.
-fn received(link: &Located<String>, host: &Located<String>) -> impl Iterator<Item = Attach> {
+/// Handlers of what a link receives for this host: our stack has no use for it, or not alone. Of a VLAN
+/// whole frames are those of the link below.
+fn received(
+    link: &Located<String>,
+    host: &Located<String>,
+    is_vlan: bool,
+) -> impl Iterator<Item = Attach> + use<> {
     let refused = |ether_type, error| At::Error(ether_type, error);
     let unclaimed = [
         At::IpProtocol(IpProtocol::TCP),
@@ -76,7 +84,7 @@ fn received(link: &Located<String>, host: &Located<String>) -> impl Iterator<Ite
     ];
     let deliver = |at| attach(link, host, HostPart::Deliver, at);
     let copies = attach(link, host, HostPart::Copy, At::Frame);
-    unclaimed.map(deliver).into_iter().chain([copies])
+    unclaimed.map(deliver).into_iter().chain((!is_vlan).then_some(copies))
 }
 
 /// Handlers of what a link receives for destinations to which the gateway has no route beside shared

@@ -112,6 +112,7 @@ pub fn parse(source: SourceId, text: &str) -> Parsed {
     let root = View::new(document.get_ref(), source, 0..0);
     let mut config = sections::config(root);
     config.written = WrittenValues::of(document.get_ref());
+    rules::virtual_links::derive(&mut config);
     host::derive(&mut config);
     if errors.is_empty() {
         rules::check(&mut config, root, &mut findings);

@@ -157,7 +157,8 @@ pub struct Link {
     pub name: Located<String>,
     /// Its device.
     pub device: Device,
-    /// Whether only our stack is the host there; otherwise the kernel is.
+    /// Whether only our stack is the host there; otherwise the kernel is. A virtual link is as the link
+    /// below.
     pub exclusive: bool,
     /// MTU in octets; default is the device's own.
     pub mtu: Option<u32>,
@@ -208,7 +209,7 @@ impl Link {
 
     /// Whether the kernel is the host there.
     pub const fn is_shared(&self) -> bool {
-        !self.exclusive && matches!(self.device, Device::Interface { .. })
+        !self.exclusive && matches!(self.device, Device::Interface { .. } | Device::Virtual { .. })
     }
 
     /// Whether the kernel may have an interface beside it, for its `host`.

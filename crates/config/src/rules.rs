@@ -9,7 +9,7 @@ mod neighbours;
 mod routes;
 mod services;
 mod shared;
-mod virtual_links;
+pub(crate) mod virtual_links;
 
 use crate::codes;
 use crate::model::{Config, Located};

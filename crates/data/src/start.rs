@@ -418,7 +418,14 @@ pub(crate) fn build(order: Order) -> Result<(Worker, Opened), DataError> {
 
 /// The links whose neighbours are not the kernel's: those of exclusive links.
 fn with_own_neighbours(setup: &DataSetup) -> Vec<LinkIndex> {
-    let is_shared = |link: &WorkerLink| matches!(&link.device, DeviceSetup::Interface(device) if !device.exclusive);
+    let shared: Vec<_> = (setup.links.iter())
+        .filter(|link| matches!(&link.device, DeviceSetup::Interface(device) if !device.exclusive))
+        .map(|link| link.device.index())
+        .collect();
+    let is_shared = |link: &WorkerLink| match &link.device {
+        DeviceSetup::Virtual(own) => shared.contains(&own.below),
+        device => shared.contains(&device.index()),
+    };
     let links = setup.links.iter().filter(|link| !is_shared(link));
     links.map(|link| link.device.index()).collect()
 }

@@ -397,6 +397,7 @@ fn link_setup(
         mtu: told.mtu,
     });
     setup.queues = link.queues.map(usize::from);
+    setup.is_on_shared = link.below().is_some() && link.is_shared();
     setup.link_address = mac.map_or(LinkAddress::NONE, LinkAddress::ethernet);
     let pair = |address: &config::Located<config::Prefix>| {
         (address.value.address(), address.value.length())
@@ -459,6 +460,19 @@ const fn link_tag(tag: &config::VirtualTag) -> LinkTag {
     }
 }
 
+/// The VLANs on a link.
+fn vlans_on(link: &config::Link, config: &Config) -> Vec<u16> {
+    let id = |other: &config::Link| match &other.device {
+        config::Device::Virtual { on, tag: config::VirtualTag::Vlan { id, .. } }
+            if on.value == link.name.value =>
+        {
+            Some(id.value)
+        }
+        _ => None,
+    };
+    config.links.iter().filter_map(id).collect()
+}
+
 /// Configuration to open the kernel's interface of a link.
 fn interface(
     index: LinkIndex,
@@ -470,10 +484,7 @@ fn interface(
     device.promiscuous = link.promiscuous;
     device.exclusive = link.exclusive;
     device.forwards_in_driver = link.forwards_in_driver;
-    device.tagged = config
-        .links
-        .iter()
-        .any(|other| other.below().is_some_and(|below| below.value == link.name.value));
+    device.vlans = vlans_on(link, config);
     device.backend = match mode {
         config::Mode::Auto => Backend::Auto,
         config::Mode::Xdp => Backend::Xdp,

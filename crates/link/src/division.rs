@@ -6,9 +6,10 @@
 //! takes our frames, and a program at the kernel's ingress drops just those. So each frame goes one
 //! way, and never both.
 //!
-//! A frame is ours if it is untagged IPv4 or IPv6, sent to our own station, and the longest prefix
-//! of its destination is marked as ours. All others are the kernel's: frames for its own addresses,
-//! groups, ARP, neighbour discovery and unknown destinations.
+//! A frame is ours if it is IPv4 or IPv6, untagged or of a VLAN that is a link of the gateway, sent to
+//! our own station, and the longest prefix of its destination is marked as ours. All others are the
+//! kernel's, with their tags: frames for its own addresses, groups, ARP, neighbour discovery and
+//! unknown destinations.
 
 use crate::bpf::{BpfMap, Instruction, MapType, Tags};
 use gatewright_wire::MacAddress;
@@ -174,11 +175,14 @@ fn key(address: IpAddr, prefix_len: u8) -> [u8; KEY_LEN] {
 const LOAD_WORD: u8 = 0x61;
 const LOAD_HALF: u8 = 0x69;
 const STORE_WORD: u8 = 0x63;
+const STORE_HALF: u8 = 0x6b;
 const STORE_IMMEDIATE_WORD: u8 = 0x62;
 const STORE_IMMEDIATE_64: u8 = 0x7a;
 const MOVE: u8 = 0xbf;
 const MOVE_IMMEDIATE: u8 = 0xb7;
 const ADD_IMMEDIATE: u8 = 0x07;
+const AND_IMMEDIATE: u8 = 0x57;
+const TO_BIG_ENDIAN: u8 = 0xdc;
 const JUMP: u8 = 0x05;
 const JUMP_IF_IMMEDIATE: u8 = 0x15;
 const JUMP_IF_NOT_IMMEDIATE: u8 = 0x55;
@@ -202,15 +206,37 @@ const ADDRESS: i16 = -16;
 const DESTINATION_4: i16 = 14 + 16;
 const DESTINATION_6: i16 = 14 + 24;
 
+/// Where a frame's type is, octets of a tag in front of it, and bits of the VLAN in a tag
+/// (IEEE 802.1Q §9.6).
+const ETHER_TYPE_AT: i16 = 12;
+const TAG_LEN: i16 = 4;
+const VLAN_ID: i32 = 0xfff;
+
+/// The register with the tag that the driver has taken out of the frame, 0 if none.
+const TAKEN_OUT: u8 = 9;
+
+/// The verdict of a program in the driver that leaves a frame to the kernel.
+const XDP_PASS: i32 = 2;
+
 /// Ethernet types as they lie in a register after a load from the wire.
 const ETHER_IPV4: u16 = u16::from_ne_bytes([0x08, 0x00]);
 const ETHER_IPV6: u16 = u16::from_ne_bytes([0x86, 0xdd]);
+const ETHER_VLAN: u16 = u16::from_ne_bytes([0x81, 0x00]);
 
 /// The target of a jump.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Label {
+    /// The frame's headers are read.
+    Frame,
     Ipv4,
+    /// There is a tag in the frame.
+    Tagged,
+    /// It is one of the VLANs'.
+    Known,
+    TaggedIpv4,
     LookUp,
+    /// The frame has all its tags.
+    Whole,
     Kernel,
 }
 
@@ -280,26 +306,25 @@ impl Assembler {
 
 /// A program for the driver. Our frames go to the AF_XDP socket of their receive queue in
 /// `sockets`. All others, also those without a socket, go to the kernel. Only frames to the station
-/// `mac` are looked at.
+/// `mac` are looked at, untagged or of one of the VLANs. A tag that the driver has taken out of a
+/// frame of ours is put back.
 pub(crate) fn in_driver(
     sockets: BorrowedFd<'_>,
-    division: BorrowedFd<'_>,
+    (division, vlans): (BorrowedFd<'_>, &[u16]),
     mac: MacAddress,
     tags: Tags,
 ) -> Vec<Instruction> {
-    const XDP_PASS: i32 = 2;
     const MAP_BY_DESCRIPTOR: u8 = 1;
     // struct xdp_md: data, its end, metadata, interface, receive queue.
-    const DATA_END: i16 = 4;
     const RECEIVE_QUEUE: i16 = 16;
     let mut program = Assembler::default();
     program.push(MOVE, [6, 1], 0, 0);
+    program.push(MOVE_IMMEDIATE, [TAKEN_OUT, 0], 0, 0);
     if let Tags::TakenOut(function) = tags {
-        tagged_to_kernel(&mut program, function);
+        read_tag(&mut program, function, vlans);
     }
-    program.push(LOAD_WORD, [2, 6], 0, 0);
-    program.push(LOAD_WORD, [3, 6], DATA_END, 0);
-    is_long(&mut program, DESTINATION_4 + 4);
+    program.place(Label::Frame);
+    load_frame(&mut program, DESTINATION_4 + 4);
     let MacAddress([m1, m2, m3, m4, m5, m6]) = mac;
     let (front, back) = (i32::from_ne_bytes([m1, m2, m3, m4]), u16::from_ne_bytes([m5, m6]));
     program.push(LOAD_WORD, [5, 2], 0, 0);
@@ -307,21 +332,27 @@ pub(crate) fn in_driver(
     program.push(LOAD_HALF, [5, 2], 4, 0);
     program.jump(JUMP_IF_NOT_IMMEDIATE, [5, 0], i32::from(back), Label::Kernel);
     program.key();
-    program.push(LOAD_HALF, [5, 2], 12, 0);
-    program.jump(JUMP_IF_IMMEDIATE, [5, 0], i32::from(ETHER_IPV4), Label::Ipv4);
-    program.jump(JUMP_IF_NOT_IMMEDIATE, [5, 0], i32::from(ETHER_IPV6), Label::Kernel);
-    is_long(&mut program, DESTINATION_6 + 16);
-    program.push(STORE_IMMEDIATE_WORD, [10, 0], FAMILY, i32::from(IPV6));
-    for word in 0..4 {
-        program.push(LOAD_WORD, [5, 2], DESTINATION_6 + 4 * word, 0);
-        program.push(STORE_WORD, [10, 5], ADDRESS + 4 * word, 0);
+    program.push(LOAD_HALF, [5, 2], ETHER_TYPE_AT, 0);
+    if !vlans.is_empty() {
+        program.jump(JUMP_IF_IMMEDIATE, [5, 0], i32::from(ETHER_VLAN), Label::Tagged);
     }
-    program.jump(JUMP, [0, 0], 0, Label::LookUp);
-    program.place(Label::Ipv4);
-    program.push(STORE_IMMEDIATE_WORD, [10, 0], FAMILY, i32::from(IPV4));
-    program.push(LOAD_WORD, [5, 2], DESTINATION_4, 0);
-    program.push(STORE_WORD, [10, 5], ADDRESS, 0);
+    load_destination(&mut program, 0, Label::Ipv4);
+    if !vlans.is_empty() {
+        program.place(Label::Tagged);
+        // What has two tags is the kernel's.
+        program.jump(JUMP_IF_NOT_IMMEDIATE, [TAKEN_OUT, 0], 0, Label::Kernel);
+        is_long(&mut program, DESTINATION_4 + 4 + TAG_LEN);
+        program.push(LOAD_HALF, [5, 2], ETHER_TYPE_AT + 2, 0);
+        program.push(TO_BIG_ENDIAN, [5, 0], 0, 16);
+        is_one_of(&mut program, vlans, Label::Known);
+        program.place(Label::Known);
+        program.push(LOAD_HALF, [5, 2], ETHER_TYPE_AT + TAG_LEN, 0);
+        load_destination(&mut program, TAG_LEN, Label::TaggedIpv4);
+    }
     program.look_up(division);
+    if !vlans.is_empty() && tags != Tags::InFrame {
+        put_tag_back(&mut program);
+    }
     program.push(LOAD_WORD, [2, 6], RECEIVE_QUEUE, 0);
     program.push(LOAD_IMMEDIATE_64, [1, MAP_BY_DESCRIPTOR], 0, sockets.as_raw_fd());
     program.push(0, [0, 0], 0, 0);
@@ -333,6 +364,16 @@ pub(crate) fn in_driver(
     program.finish()
 }
 
+/// Loads a frame's beginning and end to registers 2 and 3, and passes it to the kernel unless it has
+/// at least `octets`.
+fn load_frame(program: &mut Assembler, octets: i16) {
+    const DATA: i16 = 0;
+    const DATA_END: i16 = 4;
+    program.push(LOAD_WORD, [2, 6], DATA, 0);
+    program.push(LOAD_WORD, [3, 6], DATA_END, 0);
+    is_long(program, octets);
+}
+
 /// Passes the frame in registers 2 and 3 to the kernel unless it has at least `octets`.
 fn is_long(program: &mut Assembler, octets: i16) {
     program.push(MOVE, [4, 2], 0, 0);
@@ -340,45 +381,111 @@ fn is_long(program: &mut Assembler, octets: i16) {
     program.jump(JUMP_IF_GREATER, [4, 3], 0, Label::Kernel);
 }
 
-/// Passes a frame whose tag the driver has removed to the kernel, which learns the tag itself.
-fn tagged_to_kernel(program: &mut Assembler, function: u32) {
+/// Writes family and destination of the packet into the key, and goes on to the lookup. The packet's
+/// type is in register 5, and it begins `tag_len` octets later than without a tag.
+fn load_destination(program: &mut Assembler, tag_len: i16, ipv4: Label) {
+    program.jump(JUMP_IF_IMMEDIATE, [5, 0], i32::from(ETHER_IPV4), ipv4);
+    program.jump(JUMP_IF_NOT_IMMEDIATE, [5, 0], i32::from(ETHER_IPV6), Label::Kernel);
+    is_long(program, DESTINATION_6 + 16 + tag_len);
+    program.push(STORE_IMMEDIATE_WORD, [10, 0], FAMILY, i32::from(IPV6));
+    for word in 0..4 {
+        program.push(LOAD_WORD, [5, 2], DESTINATION_6 + tag_len + 4 * word, 0);
+        program.push(STORE_WORD, [10, 5], ADDRESS + 4 * word, 0);
+    }
+    program.jump(JUMP, [0, 0], 0, Label::LookUp);
+    program.place(ipv4);
+    program.push(STORE_IMMEDIATE_WORD, [10, 0], FAMILY, i32::from(IPV4));
+    program.push(LOAD_WORD, [5, 2], DESTINATION_4 + tag_len, 0);
+    program.push(STORE_WORD, [10, 5], ADDRESS, 0);
+    program.jump(JUMP, [0, 0], 0, Label::LookUp);
+}
+
+/// Goes on at `to` if register 5 has a tag of one of the VLANs; else the frame is the kernel's.
+fn is_one_of(program: &mut Assembler, vlans: &[u16], to: Label) {
+    program.push(AND_IMMEDIATE, [5, 0], 0, VLAN_ID);
+    for vlan in vlans {
+        program.jump(JUMP_IF_IMMEDIATE, [5, 0], i32::from(*vlan), to);
+    }
+    program.jump(JUMP, [0, 0], 0, Label::Kernel);
+}
+
+/// Asks the driver for the tag that it has taken out of the frame. One of these VLANs is kept in a
+/// register; frames with another go to the kernel, which learns the tag itself.
+fn read_tag(program: &mut Assembler, function: u32, vlans: &[u16]) {
     const KERNEL_FUNCTION: u8 = 2;
     // Where the function writes to: protocol and tag, below register 10.
-    program.push(STORE_IMMEDIATE_64, [10, 0], -8, 0);
+    const PROTOCOL: i16 = -8;
+    const TAG: i16 = -6;
+    program.push(STORE_IMMEDIATE_64, [10, 0], PROTOCOL, 0);
     program.push(MOVE, [1, 6], 0, 0);
     program.push(MOVE, [2, 10], 0, 0);
-    program.push(ADD_IMMEDIATE, [2, 0], 0, -8);
+    program.push(ADD_IMMEDIATE, [2, 0], 0, i32::from(PROTOCOL));
     program.push(MOVE, [3, 10], 0, 0);
-    program.push(ADD_IMMEDIATE, [3, 0], 0, -6);
+    program.push(ADD_IMMEDIATE, [3, 0], 0, i32::from(TAG));
     program.push(CALL, [0, KERNEL_FUNCTION], 0, function.cast_signed());
-    program.jump(JUMP_IF_IMMEDIATE, [0, 0], 0, Label::Kernel);
+    if vlans.is_empty() {
+        program.jump(JUMP_IF_IMMEDIATE, [0, 0], 0, Label::Kernel);
+        return;
+    }
+    program.jump(JUMP_IF_NOT_IMMEDIATE, [0, 0], 0, Label::Frame);
+    program.push(LOAD_HALF, [5, 10], PROTOCOL, 0);
+    program.jump(JUMP_IF_NOT_IMMEDIATE, [5, 0], i32::from(ETHER_VLAN), Label::Kernel);
+    program.push(LOAD_HALF, [5, 10], TAG, 0);
+    program.push(MOVE, [TAKEN_OUT, 5], 0, 0);
+    // A tag may have no bit but those of its VLAN, and those are not zero.
+    is_one_of(program, vlans, Label::Frame);
+}
+
+/// Puts the tag that the driver has taken out of a frame of ours back, if there was one.
+fn put_tag_back(program: &mut Assembler) {
+    const ADJUST_HEAD: i32 = 44;
+    program.jump(JUMP_IF_IMMEDIATE, [TAKEN_OUT, 0], 0, Label::Whole);
+    program.push(MOVE, [1, 6], 0, 0);
+    program.push(MOVE_IMMEDIATE, [2, 0], 0, -i32::from(TAG_LEN));
+    program.push(CALL, [0, 0], 0, ADJUST_HEAD);
+    // Without room in front of it the frame is as it was.
+    program.jump(JUMP_IF_NOT_IMMEDIATE, [0, 0], 0, Label::Kernel);
+    load_frame(program, ETHER_TYPE_AT + 2 + TAG_LEN);
+    // Both addresses move to the front, and the tag comes behind them.
+    for word in 0..3 {
+        program.push(LOAD_WORD, [5, 2], TAG_LEN + 4 * word, 0);
+        program.push(STORE_WORD, [2, 5], 4 * word, 0);
+    }
+    program.push(MOVE_IMMEDIATE, [5, 0], 0, i32::from(ETHER_VLAN));
+    program.push(STORE_HALF, [2, 5], ETHER_TYPE_AT, 0);
+    program.push(TO_BIG_ENDIAN, [TAKEN_OUT, 0], 0, 16);
+    program.push(STORE_HALF, [2, TAKEN_OUT], ETHER_TYPE_AT + 2, 0);
+    program.place(Label::Whole);
 }
 
 /// A filter for a packet socket, which takes our frames whole.
-pub(crate) fn filter(division: BorrowedFd<'_>) -> Vec<Instruction> {
+pub(crate) fn filter(division: BorrowedFd<'_>, vlans: &[u16]) -> Vec<Instruction> {
     const WHOLE: i32 = -1;
-    behind_driver(division, WHOLE, 0)
+    behind_driver(division, vlans, [WHOLE, 0])
 }
 
 /// A program at the kernel's ingress, which drops our frames (`TCX_DROP`), and leaves all others to
 /// the next program (`TCX_NEXT`).
-pub(crate) fn at_ingress(division: BorrowedFd<'_>) -> Vec<Instruction> {
+pub(crate) fn at_ingress(division: BorrowedFd<'_>, vlans: &[u16]) -> Vec<Instruction> {
     const TCX_NEXT: i32 = -1;
     const TCX_DROP: i32 = 2;
-    behind_driver(division, TCX_DROP, TCX_NEXT)
+    behind_driver(division, vlans, [TCX_DROP, TCX_NEXT])
 }
 
-fn behind_driver(division: BorrowedFd<'_>, ours: i32, kernels: i32) -> Vec<Instruction> {
+fn behind_driver(
+    division: BorrowedFd<'_>,
+    vlans: &[u16],
+    [ours, kernels]: [i32; 2],
+) -> Vec<Instruction> {
     // struct __sk_buff. The kind of a packet is 0 for one to our own station (PACKET_HOST).
     const KIND: i16 = 4;
     const PROTOCOL: i16 = 16;
-    const HAS_TAG: i16 = 20;
     let mut program = Assembler::default();
     program.push(MOVE, [6, 1], 0, 0);
-    for must_be_zero in [KIND, HAS_TAG] {
-        program.push(LOAD_WORD, [2, 6], must_be_zero, 0);
-        program.jump(JUMP_IF_NOT_IMMEDIATE, [2, 0], 0, Label::Kernel);
-    }
+    program.push(LOAD_WORD, [2, 6], KIND, 0);
+    program.jump(JUMP_IF_NOT_IMMEDIATE, [2, 0], 0, Label::Kernel);
+    check_tag(&mut program, vlans);
+    program.place(Label::Frame);
     program.key();
     let load = |program: &mut Assembler, family: u8, from: i16, len: i32| {
         program.push(STORE_IMMEDIATE_WORD, [10, 0], FAMILY, i32::from(family));
@@ -402,6 +509,25 @@ fn behind_driver(division: BorrowedFd<'_>, ours: i32, kernels: i32) -> Vec<Instr
     program.place(Label::Kernel);
     program.verdict(kernels);
     program.finish()
+}
+
+/// Goes on with frames that have no tag or one of the VLANs'. The kernel has taken the tag out of the
+/// frame, and the packet's type is the one behind it.
+fn check_tag(program: &mut Assembler, vlans: &[u16]) {
+    // struct __sk_buff.
+    const HAS_TAG: i16 = 20;
+    const TAG: i16 = 24;
+    const TAG_PROTOCOL: i16 = 28;
+    program.push(LOAD_WORD, [2, 6], HAS_TAG, 0);
+    if vlans.is_empty() {
+        program.jump(JUMP_IF_NOT_IMMEDIATE, [2, 0], 0, Label::Kernel);
+        return;
+    }
+    program.jump(JUMP_IF_IMMEDIATE, [2, 0], 0, Label::Frame);
+    program.push(LOAD_WORD, [2, 6], TAG_PROTOCOL, 0);
+    program.jump(JUMP_IF_NOT_IMMEDIATE, [2, 0], i32::from(ETHER_VLAN), Label::Kernel);
+    program.push(LOAD_WORD, [5, 6], TAG, 0);
+    is_one_of(program, vlans, Label::Frame);
 }
 
 #[cfg(test)]

@@ -61,8 +61,12 @@ impl KernelSilenced {
 }
 
 /// Keeps only our frames of a shared link from the kernel; needs Linux 6.6.
-pub(crate) fn drop_ours(interface_index: u32, division: &Division) -> io::Result<OwnedFd> {
-    let program = bpf::load(ProgramType::Ingress, "gw_divide", &at_ingress(division.fd()), 0)?;
+pub(crate) fn drop_ours(
+    interface_index: u32,
+    (division, vlans): (&Division, &[u16]),
+) -> io::Result<OwnedFd> {
+    let code = at_ingress(division.fd(), vlans);
+    let program = bpf::load(ProgramType::Ingress, "gw_divide", &code, 0)?;
     program.attach(interface_index, Hook::Ingress).map(OwnedFd::from)
 }
 

@@ -49,7 +49,6 @@ pub enum Backend {
 
 /// Configuration to open an interface of the kernel as a link.
 #[derive(Clone, Debug, Eq, PartialEq)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a setting of the link's own")]
 pub struct LinkConfig {
     /// Its index in the gateway, stamped on received frames.
     pub index: LinkIndex,
@@ -62,8 +61,8 @@ pub struct LinkConfig {
     pub exclusive: bool,
     /// Whether frames for other hosts are received, too.
     pub promiscuous: bool,
-    /// Whether frames with VLAN tags are wanted: then no mode that loses them is used.
-    pub tagged: bool,
+    /// The VLANs whose frames are wanted: then no mode that loses tags is used.
+    pub vlans: Vec<u16>,
     /// Frames that the kernel's receive ring holds. Each costs a little more than the frame's
     /// octets (a packet socket: 1.6 KiB at an MTU of 1500), or a packet of the slab for each
     /// receive queue (AF_XDP).
@@ -83,7 +82,7 @@ impl LinkConfig {
             backend: Backend::Auto,
             exclusive: true,
             promiscuous: false,
-            tagged: false,
+            vlans: Vec::new(),
             ring_slots: RING_SLOTS,
             share: Share::WHOLE,
             forwards_in_driver: false,
@@ -526,7 +525,7 @@ impl Preparer {
         xdp::XdpOptions {
             index: config.index,
             promiscuous: config.promiscuous,
-            tagged: config.tagged,
+            vlans: config.vlans.clone(),
             entries: u32::try_from(config.ring_slots).unwrap_or(u32::MAX).min(RING_ENTRIES_MAX),
             is_generic,
             share: config.share,
@@ -630,13 +629,14 @@ impl Wanted {
             promiscuous: config.promiscuous,
             slots: config.ring_slots,
             sockets: config.share.of,
-            division,
+            division: division.map(|division| (division, config.vlans.as_slice())),
         };
         let sender = interface
             .again()
             .map_err(|source| OpenError::system(name, "ask", "CAP_NET_ADMIN", source))?;
         // Before the socket takes anything: what both took, both would forward.
-        let divided = division.map(|division| drop_ours(index, division)).transpose();
+        let divided = division.map(|division| drop_ours(index, (division, &config.vlans)));
+        let divided = divided.transpose();
         let divided = divided.map_err(|source| not_divided(name, &source))?;
         let (bound, silenced) = thread::scope(|scope| {
             let silencing =

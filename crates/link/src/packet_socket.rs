@@ -65,8 +65,9 @@ pub(crate) struct PacketSocketOptions<'a> {
     pub(crate) slots: usize,
     /// Sockets among which the kernel divides flows.
     pub(crate) sockets: usize,
-    /// The division of frames, where the link is shared with the kernel.
-    pub(crate) division: Option<&'a Division>,
+    /// The division of frames, where the link is shared with the kernel, and the VLANs whose frames
+    /// are divided, too.
+    pub(crate) division: Option<(&'a Division, &'a [u16])>,
 }
 
 /// A bound packet socket, which can be given to the thread that will use it.
@@ -546,8 +547,9 @@ impl Link for SendOnly {
 }
 
 /// Restricts the socket to frames that the division marks as ours.
-fn take_only_ours(fd: BorrowedFd<'_>, division: &Division) -> io::Result<()> {
-    let program = bpf::load(ProgramType::Filter, "gw_filter", &filter(division.fd()), 0)?;
+fn take_only_ours(fd: BorrowedFd<'_>, (division, vlans): (&Division, &[u16])) -> io::Result<()> {
+    let code = filter(division.fd(), vlans);
+    let program = bpf::load(ProgramType::Filter, "gw_filter", &code, 0)?;
     socket::set_option(fd, libc::SOL_SOCKET, libc::SO_ATTACH_BPF, &program.as_fd().as_raw_fd())
 }
 

@@ -127,18 +127,22 @@ impl Setup {
     }
 
     /// Adds the VLAN `id` of the link `below`, which was added before (IEEE 802.1Q): a link of its
-    /// own.
+    /// own. On a shared link it is shared: its host is the kernel's VLAN interface there.
     pub fn vlan(&mut self, name: &str, below: LinkIndex, id: u16) -> &mut LinkSetup {
         let link = LinkIndex(u16::try_from(self.links.len()).unwrap_or(u16::MAX));
+        let mut is_shared = false;
         for other in &mut self.links {
             if let DeviceSetup::Interface(device) = &mut other.device
                 && device.index == below
             {
-                device.tagged = true;
+                device.vlans.push(id);
+                is_shared = !device.exclusive;
             }
         }
         let device = DeviceSetup::Virtual(VirtualLink::vlan(link, below, id, 0));
-        self.links.push_mut(LinkSetup::new(name, device))
+        let own = self.links.push_mut(LinkSetup::new(name, device));
+        own.is_on_shared = is_shared;
+        own
     }
 
     /// Frames that the links' rings may hold.
@@ -174,6 +178,7 @@ impl Setup {
 
 /// A link to be opened.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an independent setting of the link")]
 pub struct LinkSetup {
     /// Its name in the gateway.
     pub name: String,
@@ -197,6 +202,8 @@ pub struct LinkSetup {
     /// number of workers. Only packet sockets can exceed the queues of the device, and only if it
     /// is given.
     pub queues: Option<usize>,
+    /// Whether it is a virtual link on one that is shared with the kernel.
+    pub is_on_shared: bool,
 }
 
 impl LinkSetup {
@@ -218,6 +225,7 @@ impl LinkSetup {
             autoconfigure: false,
             dhcp: false,
             queues: None,
+            is_on_shared: false,
         }
     }
 
@@ -262,7 +270,8 @@ impl LinkSetup {
 
     /// Whether it is shared with the kernel.
     pub const fn is_shared(&self) -> bool {
-        matches!(self.device, DeviceSetup::Interface(LinkConfig { exclusive: false, .. }))
+        self.is_on_shared
+            || matches!(self.device, DeviceSetup::Interface(LinkConfig { exclusive: false, .. }))
     }
 
     /// Exchanges frames with an interface of the kernel by `backend`.

@@ -157,7 +157,7 @@ fn infos(setup: &Setup, opened: &[(LinkIndex, LinkInfo)]) -> Result<Vec<LinkInfo
         };
         let below = setup.links.iter().find(|below| below.device.index() == own.below);
         match below.zip(device(own.below)) {
-            Some((below, device)) if device.framing == Framing::Ethernet && !below.is_shared() => {
+            Some((below, device)) if device.framing == Framing::Ethernet => {
                 Ok(virtual_info(own, below, device))
             }
             _ => Err(PlanesError::NoTags { name: link.name.clone() }),

@@ -54,17 +54,19 @@ impl Needs {
     /// VLAN interfaces, or `clang` and `tc` are there.
     #[must_use]
     pub fn vlans(self) -> Self {
-        static BUILT_IN: OnceLock<bool> = OnceLock::new();
-        let make = || {
-            let namespace = Namespace::new().ok()?;
-            Veth::pair(&namespace, "n0", &namespace, "n1").ok()?;
-            let add = ["link", "add", "link", "n0", "name", "v1", "type", "vlan", "id", "1"];
-            namespace.ip(&add).ok()
-        };
-        if *BUILT_IN.get_or_init(|| make().is_some()) {
+        if has_vlan_interfaces() {
             return self;
         }
         self.program("clang").program("tc")
+    }
+
+    /// The kernel makes VLAN interfaces.
+    #[must_use]
+    pub fn vlan_interfaces(mut self) -> Self {
+        if !has_vlan_interfaces() {
+            self.missing.push("VLAN interfaces of the kernel".to_owned());
+        }
+        self
     }
 
     /// Frames that arrive on an interface can be kept from a kernel with an address, after packet
@@ -90,6 +92,18 @@ impl Needs {
     pub fn missing(self) -> Option<Missing> {
         (!self.missing.is_empty()).then_some(Missing(self.missing))
     }
+}
+
+/// Whether the kernel makes VLAN interfaces.
+fn has_vlan_interfaces() -> bool {
+    static BUILT_IN: OnceLock<bool> = OnceLock::new();
+    let make = || {
+        let namespace = Namespace::new().ok()?;
+        Veth::pair(&namespace, "n0", &namespace, "n1").ok()?;
+        let add = ["link", "add", "link", "n0", "name", "v1", "type", "vlan", "id", "1"];
+        namespace.ip(&add).ok()
+    };
+    *BUILT_IN.get_or_init(|| make().is_some())
 }
 
 /// Whether the kernel has nftables: it answers with the generation of its rules (`NFT_MSG_GETGEN`),

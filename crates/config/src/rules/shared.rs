@@ -17,16 +17,19 @@ pub(super) fn check_link(link: &Link, table: View<'_>, findings: &mut Findings) 
         if let Some(span) = table.key(key) {
             let message = format!("`{key}` of the shared link `{}`", link.name.value);
             let finding = Diagnostic::error(&codes::SHARED_LINK, span, message);
-            let finding = finding
-                .label("the kernel decides this")
-                .help("leave it out and set it in the kernel, or say `exclusive = true`");
-            findings.add(match table.key("exclusive") {
-                Some(other) => finding.also(other, "shared here"),
-                None => finding,
+            let finding = finding.label("the kernel decides this");
+            findings.add(match (table.key("exclusive"), link.below()) {
+                (_, Some(below)) => finding.also(below.span, "shared with the kernel").help(
+                    "leave it out and set it at the kernel's interface (ip link add … type vlan)",
+                ),
+                (Some(other), None) => finding.also(other, "shared here").help(OR_EXCLUSIVE),
+                (None, None) => finding.help(OR_EXCLUSIVE),
             });
         }
     }
 }
+
+const OR_EXCLUSIVE: &str = "leave it out and set it in the kernel, or say `exclusive = true`";
 
 /// Checks that no route leads over a shared link, where the kernel's routes are followed, and that no
 /// UDP gateway listens there, where the kernel receives what is for this host's addresses.

@@ -7,6 +7,17 @@ use crate::shape::Findings;
 use crate::view::View;
 use gatewright_diagnostic::Diagnostic;
 
+/// Has each virtual link shared with the kernel as the link below is.
+pub(crate) fn derive(config: &mut Config) {
+    let is_shared = |link: &&Link| link.is_shared() && link.below().is_none();
+    let shared: Vec<String> =
+        config.links.iter().filter(is_shared).map(|link| link.name.value.clone()).collect();
+    for link in &mut config.links {
+        let below = link.below().map(|below| below.value.clone());
+        link.exclusive &= below.is_none_or(|below| !shared.contains(&below));
+    }
+}
+
 pub(super) fn check(config: &Config, root: View<'_>, findings: &mut Findings) {
     let tables = root.named("link");
     let names: Vec<String> = tables.iter().map(|(name, _)| name.value.clone()).collect();
@@ -32,24 +43,19 @@ pub(super) fn check(config: &Config, root: View<'_>, findings: &mut Findings) {
     }
 }
 
-/// Checks that the link below carries Ethernet frames and is exclusive.
+/// Checks that the link below carries Ethernet frames.
 fn check_below(link: &Link, on: &Located<String>, below: &Link, findings: &mut Findings) {
     let name = &below.name.value;
     let why = match &below.device {
         Device::Virtual { .. } if link.name == below.name => "itself",
         Device::Virtual { .. } => "a VLAN itself",
         Device::Tun { .. } => "a link without Ethernet frames",
-        _ if below.is_shared() => "shared with the kernel",
         _ => return,
     };
     let message = format!("a VLAN on `{name}`, which is {why}");
     let finding = Diagnostic::error(&codes::NO_TAGS, on.span, message);
     let finding = finding.also(below.name.span, "this link");
-    findings.add(if below.is_shared() {
-        finding.help("make the VLAN in the kernel (ip link add … type vlan) and share that")
-    } else {
-        finding.help("name the Ethernet link whose cable carries the tags")
-    });
+    findings.add(finding.help("name the Ethernet link whose cable carries the tags"));
 }
 
 /// Checks the MTU of a VLAN. A tag adds four octets to the frame, not to the packet: a VLAN takes

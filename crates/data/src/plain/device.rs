@@ -33,7 +33,7 @@ plain_struct!(LinkConfig {
     backend,
     exclusive,
     promiscuous,
-    tagged,
+    vlans,
     ring_slots,
     share,
     forwards_in_driver,

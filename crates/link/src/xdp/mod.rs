@@ -88,6 +88,8 @@ struct LinkCode {
     tags: Tags,
     in_pieces: bool,
     division: Option<Arc<Division>>,
+    /// The VLANs whose frames are divided, too.
+    vlans: Vec<u16>,
 }
 
 /// Options to open an AF_XDP link, beside the interface's own properties.
@@ -95,8 +97,8 @@ struct LinkCode {
 pub(crate) struct XdpOptions {
     pub(crate) index: LinkIndex,
     pub(crate) promiscuous: bool,
-    /// Whether frames with VLAN tags are wanted.
-    pub(crate) tagged: bool,
+    /// The VLANs whose frames are wanted.
+    pub(crate) vlans: Vec<u16>,
     /// Entries of each ring, and chunks lent to the kernel.
     pub(crate) entries: u32,
     pub(crate) is_generic: bool,
@@ -247,7 +249,8 @@ impl Trunk {
 impl LinkCode {
     fn new(options: &XdpOptions, tags: Tags) -> Self {
         let (index, in_pieces) = (options.index, options.in_pieces);
-        Self { index, tags, in_pieces, division: options.division.clone() }
+        let (division, vlans) = (options.division.clone(), options.vlans.clone());
+        Self { index, tags, in_pieces, division, vlans }
     }
 
     /// Loads the program that redirects to the sockets in `map`, for an interface with this address
@@ -261,7 +264,10 @@ impl LinkCode {
     ) -> Result<BpfProgram, Failed> {
         let bound_to = if self.tags == Tags::InFrame { 0 } else { interface_index };
         let program = match &self.division {
-            Some(division) => division::in_driver(map, division.fd(), mac, self.tags),
+            Some(division) => {
+                let division = (division.fd(), self.vlans.as_slice());
+                division::in_driver(map, division, mac, self.tags)
+            }
             None => bpf::redirect_all(map, self.tags),
         };
         let kind = if self.in_pieces { ProgramType::XdpInPieces } else { ProgramType::Xdp };
@@ -527,7 +533,8 @@ fn attach(
     {
         return Ok((attached, tags));
     }
-    let needs_tags = options.division.is_some() || options.tagged || forwarding.is_some();
+    let needs_tags =
+        options.division.is_some() || !options.vlans.is_empty() || forwarding.is_some();
     if needs_tags && interface.takes_tags_out() {
         // Without its tag a frame of a VLAN would look as if it were ours.
         let action = "see the tags of VLANs, which its driver takes out (Linux 6.8 tells them, with \

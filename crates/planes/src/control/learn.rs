@@ -188,11 +188,11 @@ impl Control {
         let old = info.link_address;
         let new = (link_address.or(info.link_address), mtu);
         (info.link_address, info.mtu) = (new.0, usize::try_from(mtu).unwrap_or(usize::MAX));
-        if self.host.interfaces().iter().any(|own| own.link == link && own.shared) {
-            return self.follow_shared(link, mtu);
-        }
         let carried = self.plan.virtual_on(link).map(|own| own.link);
         let all: Vec<_> = [link].into_iter().chain(carried).collect();
+        if self.host.interfaces().iter().any(|own| own.link == link && own.shared) {
+            return self.follow_shared(&all, mtu);
+        }
         let mut is_news = false;
         for link in all {
             is_news |= self.follow_device(link, old, new);
@@ -229,11 +229,11 @@ impl Control {
         is_news
     }
 
-    /// Takes the MTU of a device that is shared with the kernel: the kernel's messages tell it sooner,
-    /// but not how much of it our buffers hold. Its address is the kernel's to tell.
-    fn follow_shared(&mut self, link: LinkIndex, mtu: u32) -> bool {
-        let Some(kernel) = &mut self.kernel else { return false };
-        kernel.carries(link, mtu);
+    /// Takes the MTU of the device of shared `links`, the first its own: the kernel's messages tell it
+    /// sooner, but not how much of it our buffers hold. Its address is the kernel's to tell.
+    fn follow_shared(&mut self, links: &[LinkIndex], mtu: u32) -> bool {
+        let (Some(kernel), Some(&link)) = (&mut self.kernel, links.first()) else { return false };
+        kernel.carries(links, mtu, &mut self.host);
         let known = self.host.interfaces().iter().find(|own| own.link == link);
         let is_news = known.is_some_and(|own| own.mtu != mtu);
         if is_news {

@@ -72,6 +72,15 @@ pub(super) struct KernelLink {
     pub(super) up: bool,
     /// It is up and its device has a carrier.
     pub(super) carries: bool,
+    /// The link below and the tag, if it is a VLAN.
+    pub(super) vlan: Option<KernelVlan>,
+}
+
+/// What makes a link of the kernel a VLAN.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct KernelVlan {
+    pub(super) below: u32,
+    pub(super) id: u16,
 }
 
 /// An address of the kernel.
@@ -212,6 +221,11 @@ impl<'a> Iterator for Attributes<'a> {
     }
 }
 
+/// The value of the first attribute of a type.
+fn attribute(attributes: &[u8], wanted: u16) -> Option<&[u8]> {
+    Attributes(attributes).find(|(kind, _)| *kind == wanted).map(|(_, value)| value)
+}
+
 fn word(octets: &[u8]) -> Option<u32> {
     octets.first_chunk().map(|octets| u32::from_ne_bytes(*octets))
 }
@@ -240,6 +254,8 @@ fn link(body: &[u8]) -> Option<KernelLink> {
     const ADDRESS: u16 = 1;
     const NAME: u16 = 3;
     const MTU: u16 = 4;
+    const BELOW: u16 = 5;
+    const INFO: u16 = 18;
     const BRIDGE: u8 = 7;
     let (fixed, attributes) = body.split_first_chunk::<16>()?;
     let [family, _, _, _, i1, i2, i3, i4, f1, f2, f3, f4, ..] = *fixed;
@@ -254,7 +270,9 @@ fn link(body: &[u8]) -> Option<KernelLink> {
         link_address: LinkAddress::NONE,
         up: flags & UP != 0,
         carries: flags & UP != 0 && flags & LOWER_UP != 0,
+        vlan: None,
     };
+    let (mut below, mut id) = (None, None);
     for (kind, value) in Attributes(attributes) {
         match kind {
             ADDRESS => link.link_address = LinkAddress::new(value).unwrap_or_default(),
@@ -263,10 +281,28 @@ fn link(body: &[u8]) -> Option<KernelLink> {
                 link.name = String::from_utf8_lossy(name).into_owned();
             }
             MTU => link.mtu = word(value)?,
+            BELOW => below = word(value),
+            INFO => id = vlan_id(value),
             _ => {}
         }
     }
+    link.vlan = below.zip(id).map(|(below, id)| KernelVlan { below, id });
     Some(link)
+}
+
+/// The tag of a link's frames by what its kind tells (`IFLA_LINKINFO`), if that is a VLAN of IEEE
+/// 802.1Q.
+fn vlan_id(info: &[u8]) -> Option<u16> {
+    const KIND: u16 = 1;
+    const DATA: u16 = 2;
+    const ID: u16 = 1;
+    const PROTOCOL: u16 = 5;
+    const ETHER_VLAN: [u8; 2] = [0x81, 0x00];
+    let (kind, data) = (attribute(info, KIND)?, attribute(info, DATA)?);
+    let is_ours = attribute(data, PROTOCOL).is_none_or(|protocol| protocol == ETHER_VLAN);
+    let id = attribute(data, ID)?;
+    let is_vlan = kind.split(|&octet| octet == 0).next() == Some(b"vlan");
+    (is_vlan && is_ours).then(|| id.first_chunk().map(|id| u16::from_ne_bytes(*id)))?
 }
 
 /// `struct ifaddrmsg` and its attributes.
@@ -480,6 +516,40 @@ mod tests {
         for len in 0..octets.len() {
             assert_eq!(messages(&octets[..len]).count(), 0, "{len} octets");
         }
+    }
+
+    /// `struct rtattr` with its padding (linux/rtnetlink.h).
+    fn encoded(kind: u16, value: &[u8]) -> Vec<u8> {
+        let len = u16::try_from(value.len() + 4).unwrap();
+        let mut all = [&len.to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();
+        all.resize(all.len().next_multiple_of(4), 0);
+        all
+    }
+
+    /// linux/if_link.h: `IFLA_LINK`, and within `IFLA_LINKINFO` the kind and its data, for a VLAN its
+    /// identifier and protocol. Nested attributes may be marked as such.
+    #[test]
+    fn a_vlan_is_told_by_the_kind_of_its_link() {
+        const NESTED: u16 = 0x8000;
+        let link = |kind: &[u8], protocol: [u8; 2]| {
+            let flags = encoded(2, &[1, 0, 0, 0, 1, 0, 0, 0]);
+            let id = encoded(1, &10_u16.to_ne_bytes());
+            let data = encoded(0x2 | NESTED, &[id, flags, encoded(5, &protocol)].concat());
+            let info = encoded(0x12 | NESTED, &[encoded(1, kind), data].concat());
+            let fixed = [&[0, 0, 1, 0][..], &9_u32.to_ne_bytes(), &[0; 8]].concat();
+            let named = [encoded(3, b"red\0"), encoded(4, &1500_u32.to_ne_bytes())].concat();
+            let body = [fixed, named, encoded(5, &2_u32.to_ne_bytes()), info].concat();
+            match messages(&request(NEW_LINK, 0, &body)).next() {
+                Some((KernelMessage::Link(link), _)) => link,
+                other => panic!("{other:?}"),
+            }
+        };
+        let found = link(b"vlan\0", [0x81, 0x00]);
+        assert_eq!((found.index, found.name.as_str(), found.mtu), (9, "red", 1500));
+        assert_eq!(found.vlan, Some(KernelVlan { below: 2, id: 10 }));
+        assert_eq!(link(b"vlan\0", [0x88, 0xa8]).vlan, None, "802.1ad");
+        assert_eq!(link(b"macvlan\0", [0x81, 0x00]).vlan, None, "another kind");
+        assert_eq!(link(b"vlanlike\0", [0x81, 0x00]).vlan, None, "another kind");
     }
 
     proptest! {

@@ -30,8 +30,8 @@ const NEIGHBOURS_MAX: usize = 262_144;
 /// The mirrored state of the kernel.
 #[derive(Debug)]
 pub(super) struct Mirror {
-    /// The gateway's links by the names of their devices.
-    ours: Vec<(LinkIndex, String)>,
+    /// The gateway's links with the kernel's under them.
+    ours: Vec<(LinkIndex, LinkUnder)>,
     links: HashMap<u32, KernelLink>,
     addresses: Vec<KernelAddress>,
     routes: HashMap<Destination, Vec<KernelRoute>>,
@@ -46,6 +46,15 @@ pub(super) struct Mirror {
     /// A message cannot be understood without a full dump.
     doubtful: bool,
     overfull: bool,
+}
+
+/// The kernel's link under one of the gateway.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum LinkUnder {
+    /// The interface of this name.
+    Device(String),
+    /// The VLAN on an interface, whatever its name.
+    Vlan { device: String, id: u16 },
 }
 
 /// Our router's route.
@@ -98,7 +107,7 @@ pub(super) struct Moved {
 impl Mirror {
     /// An empty mirror for links on these devices. The gateway has room for `routes_max` routes of
     /// each family.
-    pub(super) fn new(ours: Vec<(LinkIndex, String)>, routes_max: u32) -> Self {
+    pub(super) fn new(ours: Vec<(LinkIndex, LinkUnder)>, routes_max: u32) -> Self {
         let places = usize::try_from(routes_max).unwrap_or(usize::MAX);
         Self {
             ours,
@@ -164,8 +173,8 @@ impl Mirror {
             KernelMessage::Link(link) => {
                 let before = self.links.get(&link.index);
                 // The kernel drops a link's routes when it goes down, and does not tell all of them.
-                self.doubtful |=
-                    before.is_none_or(|old| (old.up, &old.name) != (link.up, &link.name));
+                let what = |link: &KernelLink| (link.up, link.name.clone(), link.vlan);
+                self.doubtful |= before.is_none_or(|old| what(old) != what(&link));
                 self.links_changed = true;
                 self.links.insert(link.index, link);
             }
@@ -246,14 +255,29 @@ impl Mirror {
 
     /// The gateway's link on a link of the kernel.
     fn link_of(&self, index: u32) -> Option<LinkIndex> {
-        let name = &self.links.get(&index)?.name;
-        self.ours.iter().find(|(_, known)| known == name).map(|(link, _)| *link)
+        let found = self.links.get(&index)?;
+        self.ours.iter().find(|(_, under)| self.is_under(found, under)).map(|(link, _)| *link)
     }
 
     /// The kernel's link under a link of the gateway.
     pub(super) fn kernel_link(&self, link: LinkIndex) -> Option<u32> {
-        let (_, name) = self.ours.iter().find(|(known, _)| *known == link)?;
-        self.links.values().find(|found| found.name == *name).map(|found| found.index)
+        let (_, under) = self.ours.iter().find(|(known, _)| *known == link)?;
+        self.links.values().find(|found| self.is_under(found, under)).map(|found| found.index)
+    }
+
+    fn is_under(&self, found: &KernelLink, under: &LinkUnder) -> bool {
+        match under {
+            LinkUnder::Device(name) => found.name == *name,
+            LinkUnder::Vlan { device, id } => found.vlan.is_some_and(|vlan| {
+                let below = self.links.get(&vlan.below);
+                vlan.id == *id && below.is_some_and(|below| below.name == *device)
+            }),
+        }
+    }
+
+    /// Has all links told by [`Self::changed_links`], as the gateway's side of them has changed.
+    pub(super) const fn tell_links(&mut self) {
+        self.links_changed = true;
     }
 
     /// Destinations whose way may have changed.
@@ -365,7 +389,7 @@ const fn state(flags: u32) -> AddressState {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::message::KernelVlan, *};
 
     const LAN: u32 = 2;
     const WAN: u32 = 3;
@@ -377,11 +401,22 @@ mod tests {
 
     fn carrying(index: u32, name: &str, carries: bool) -> KernelMessage {
         let (name, mtu, link_address, up) = (name.to_owned(), 1500, LinkAddress::NONE, true);
-        KernelMessage::Link(KernelLink { index, name, mtu, link_address, up, carries })
+        KernelMessage::Link(KernelLink { index, name, mtu, link_address, up, carries, vlan: None })
+    }
+
+    fn vlan(index: u32, name: &str, below: u32, id: u16) -> KernelMessage {
+        let KernelMessage::Link(link) = link(index, name) else { return KernelMessage::Other };
+        KernelMessage::Link(KernelLink { vlan: Some(KernelVlan { below, id }), ..link })
     }
 
     fn mirror(routes_max: u32) -> Mirror {
-        let ours = [(LinkIndex(0), "eth1".to_owned()), (LinkIndex(1), "eth0".to_owned())];
+        let device = |name: &str| LinkUnder::Device(name.to_owned());
+        let tagged = LinkUnder::Vlan { device: "eth1".to_owned(), id: 10 };
+        let ours = [
+            (LinkIndex(0), device("eth1")),
+            (LinkIndex(1), device("eth0")),
+            (LinkIndex(2), tagged),
+        ];
         let mut mirror = Mirror::new(ours.to_vec(), routes_max);
         mirror.renew(vec![link(LAN, "eth1"), link(WAN, "eth0"), link(OTHER, "wg0")]);
         mirror
@@ -489,6 +524,31 @@ mod tests {
         }
     }
 
+    /// A VLAN of ours is the kernel's on the same device with the same tag, whatever its name. It may
+    /// come later than its routes, and go.
+    #[test]
+    fn a_vlan_is_known_by_device_and_tag() {
+        const OF_LAN: u32 = 20;
+        let mut mirror = mirror(100);
+        let ours = Some(Way { route: via(2), ours: true });
+        let kernels = Some(Way { route: WayRoute::One(Route::Kernel), ours: false });
+        mirror.hear(vec![KernelMessage::Route(by(OF_LAN, 5), false)]);
+        assert_eq!(mirror.way(to()), kernels, "there is no such link");
+        for (name, message, expected) in [
+            ("another tag", vlan(OF_LAN, "eth1.10", LAN, 11), &kernels),
+            ("on another device", vlan(OF_LAN, "eth1.10", WAN, 10), &kernels),
+            ("by its tag", vlan(OF_LAN, "red", LAN, 10), &ours),
+        ] {
+            mirror.hear(vec![message]);
+            assert_eq!(mirror.way(to()), *expected, "{name}");
+            assert!(mirror.is_doubtful(), "its routes may have come untold");
+        }
+        assert_eq!(mirror.kernel_link(LinkIndex(2)), Some(OF_LAN));
+        assert_eq!(mirror.link_of(OF_LAN), Some(LinkIndex(2)));
+        mirror.hear(vec![KernelMessage::LinkGone(OF_LAN)]);
+        assert_eq!((mirror.way(to()), mirror.kernel_link(LinkIndex(2))), (kernels, None));
+    }
+
     #[test]
     fn a_route_takes_the_place_of_one_alike() {
         let mut mirror = mirror(100);
@@ -516,6 +576,7 @@ mod tests {
             link_address: LinkAddress::NONE,
             up: false,
             carries: false,
+            vlan: None,
         };
         for (name, message) in [
             ("another beside one alike", KernelMessage::Route(by(WAN, 5), false)),

@@ -15,15 +15,15 @@ use crate::{
     error::PlanesError,
     setup::{LinkSetup, RouteTo, Setup},
 };
-use gatewright_data::{DataError, NeighbourUpdate, PlanePort, Port, PortRequest};
+use gatewright_data::{DataError, DeviceSetup, NeighbourUpdate, PlanePort, Port, PortRequest};
 use gatewright_link::Division;
 use gatewright_packet::LinkIndex;
 use gatewright_part::EventSink;
-use gatewright_stack::{Host, HostError, Wake};
+use gatewright_stack::{Host, HostError, LinkTag, VirtualLink, Wake};
 use gatewright_tables::Prefix;
 use message::{Destination, KernelMessage, KernelReachability};
 pub(crate) use mirror::WayRoute;
-use mirror::{Mirror, Moved, Way};
+use mirror::{LinkUnder, Mirror, Moved, Way};
 use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::eventfd::{EfdFlags, EventFd},
@@ -104,6 +104,17 @@ pub(crate) fn division(setup: &Setup) -> Result<Option<Arc<Division>>, PlanesErr
     Ok(Some(Arc::new(division.map_err(failed)?)))
 }
 
+/// The kernel's link under a shared one.
+fn under(setup: &Setup, link: &LinkSetup) -> Option<LinkUnder> {
+    let DeviceSetup::Virtual(VirtualLink { below, tag: LinkTag::Vlan(tag), .. }) = link.device
+    else {
+        return link.device.interface().map(|name| LinkUnder::Device(name.to_owned()));
+    };
+    let below = setup.links.iter().find(|known| known.device.index() == below)?;
+    let device = below.device.interface()?.to_owned();
+    Some(LinkUnder::Vlan { device, id: tag.id })
+}
+
 /// Starts to follow the kernel; its state is in the host when this returns. `own` are the ways of
 /// links that are not shared, as far as they are known.
 pub(crate) fn follow(
@@ -113,12 +124,8 @@ pub(crate) fn follow(
     port: PlanePort,
 ) -> Result<(Kernel, News), PlanesError> {
     let asked = || failed("ask the kernel for its addresses and routes");
-    let devices = setup.links.iter().filter_map(|link| {
-        Some((
-            link.device.index(),
-            link.device.interface().filter(|_| link.is_shared())?.to_owned(),
-        ))
-    });
+    let shared = setup.links.iter().filter(|link| link.is_shared());
+    let devices = shared.filter_map(|link| Some((link.device.index(), under(setup, link)?)));
     // Listening before asking: nothing that changes meanwhile is missed.
     let news = News::open(setup.kernel_news_octets).map_err(asked())?;
     let mut kernel = Kernel {
@@ -220,11 +227,15 @@ impl Kernel {
         }
     }
 
-    /// Takes the MTU that the data plane has found for a link: its buffers hold as much.
-    pub(crate) fn carries(&mut self, link: LinkIndex, mtu: u32) {
-        if let Some((_, most)) = self.mtus_max.iter_mut().find(|(known, _)| *known == link) {
+    /// Takes the MTU that the data plane has found for a link: its buffers hold as much, and those of
+    /// its VLANs do.
+    pub(crate) fn carries(&mut self, links: &[LinkIndex], mtu: u32, host: &mut Host) {
+        for (_, most) in self.mtus_max.iter_mut().filter(|(known, _)| links.contains(known)) {
             *most = mtu.max(*most);
         }
+        // What the kernel has told may have been more than they held before.
+        self.mirror.tell_links();
+        self.publish_links(host);
     }
 
     fn tell(&self, updates: Vec<NeighbourUpdate>) {
@@ -234,8 +245,8 @@ impl Kernel {
         }
     }
 
-    /// Publishes changes to the host, the worker and the division.
-    fn publish(&mut self, host: &mut Host) {
+    /// Publishes changes of links to the host.
+    fn publish_links(&mut self, host: &mut Host) {
         for (link, face) in self.mirror.changed_links() {
             let most = self.mtus_max.iter().find(|(known, _)| *known == link);
             let mtu = most.map_or(face.mtu, |(_, most)| face.mtu.min(*most));
@@ -250,6 +261,11 @@ impl Kernel {
             host.set_addresses(link, face.addresses);
             host.leave_out(link, None, !face.carries);
         }
+    }
+
+    /// Publishes changes to the host, the worker and the division.
+    fn publish(&mut self, host: &mut Host) {
+        self.publish_links(host);
         for to in self.mirror.changed() {
             if self.settle(to, host).is_err() {
                 self.withdraw();

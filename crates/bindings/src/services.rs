@@ -2,6 +2,7 @@
 
 mod alarms;
 mod difference;
+mod limits;
 mod part;
 mod reasons;
 
@@ -21,8 +22,9 @@ use gatewright_histogram::Histogram;
 use gatewright_interwork::Mapping;
 use gatewright_interwork::mapping::{FlexView, ObjectMatch, Rule};
 use gatewright_onem2m::audit::Audit;
-use gatewright_onem2m::{CseType, Limits, Registrar, Serialisation};
+use gatewright_onem2m::{CseType, Registrar, Serialisation};
 use gatewright_part::{Change, LogEvent, LogLevel, PartHistogram, PartStatus, Staged, Unable};
+use limits::set_limits;
 use reasons::{
     DISK_FULL, UNBOUND, short, why_doubted, why_forgotten, why_held, why_lost, why_short,
     why_unreadable,
@@ -34,8 +36,6 @@ use tokio::runtime::Runtime;
 
 /// Octets in a mebibyte.
 const MIB: u64 = 1024 * 1024;
-/// Memory for whole instances unless the description says otherwise, in MiB.
-const MEMORY_MIB: u32 = 64;
 
 /// Why the services of a description do not start or do not take another description.
 #[derive(Debug, thiserror::Error)]
@@ -554,12 +554,9 @@ fn cse_config(config: &Config, described: &gatewright_config::Cse) -> cse::CseSe
     if let Some(provider) = &described.provider {
         machine.provider = format!("//{}", provider.trim_start_matches('/'));
     }
-    let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
-    set_limits(&mut machine.limits, described);
+    set_limits(&mut machine.limits, config, described);
     if let Some(devices) = &config.devices {
         machine.base_readers.clone_from(&devices.operators);
-        machine.limits.messages_waiting = count(devices.waiting_max);
-        machine.limits.messages_waiting_total = count(devices.waiting_total);
     }
     let mut running = cse::CseServerConfig::new(machine);
     running.listen = described.http.iter().map(|http| http.value).collect();
@@ -715,36 +712,6 @@ fn mapping(wanted: &gatewright_config::Devices) -> Mapping {
     });
     mapping.rules.splice(0..0, described);
     mapping
-}
-
-/// The limits of the machine that a description sets.
-fn set_limits(limits: &mut Limits, described: &gatewright_config::Cse) {
-    let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
-    let octets = |mib: u32| usize::try_from(u64::from(mib) * MIB).unwrap_or(usize::MAX);
-    if let Some(most) = described.resources_max {
-        limits.resources = count(most);
-        limits.branch_resources = count(most / 4);
-    }
-    limits.branch_resources = described.branch_max.map_or(limits.branch_resources, count);
-    if let Some(mib) = described.store_mib {
-        // The rest is for remembered requests, for blocks and for what is unused in pages.
-        limits.stored_octets = octets(mib) / 4 * 3;
-        let (part, all) = (limits.branch_resources, limits.resources);
-        limits.branch_stored_octets = part_of(octets(mib), (part, all));
-    }
-    limits.instances = described.instances_max.map_or(limits.instances, u64::from);
-    let memory = octets(described.memory_mib.unwrap_or(MEMORY_MIB));
-    limits.resident_octets = described.store.is_some().then_some(memory);
-    let PeerBounds { answers_mib, answers_mib_of_all, .. } = described.peer;
-    limits.unread_octets_per_peer = answers_mib.map_or(limits.unread_octets_per_peer, octets);
-    limits.unread_octets = answers_mib_of_all.map_or(limits.unread_octets, octets);
-}
-
-/// As much of `whole` as `part` is of `all`.
-fn part_of(whole: usize, (part, all): (usize, usize)) -> usize {
-    let wide = |number: usize| u128::try_from(number).unwrap_or(u128::MAX);
-    let share = wide(whole).saturating_mul(wide(part)) / wide(all.max(1));
-    usize::try_from(share).unwrap_or(usize::MAX)
 }
 
 fn quota(peer: PeerBounds) -> cse::Quota {

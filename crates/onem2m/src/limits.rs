@@ -13,11 +13,21 @@ pub struct Limits {
     /// Resources of one branch, counted alike: an AE, a remoteCSE or another child of the CSEBase,
     /// with everything below it. A full branch is as a full tree.
     pub branch_resources: usize,
+    /// Resources that one address has made, counted alike, or all peers without an address, with
+    /// everything below them. A peer that has reached it is as a full tree.
+    pub peer_resources: usize,
+    /// Resources, counted alike, that peers leave to what this process makes itself, such as its
+    /// devices' readings.
+    pub reserved_resources: usize,
     /// Octets of the store that all rows take up, as estimated from the sizes of resources; a tree of
     /// more is full.
     pub stored_octets: usize,
     /// Octets of the store that one branch takes up, counted alike.
     pub branch_stored_octets: usize,
+    /// Octets of the store that one address takes up, or all peers without an address.
+    pub peer_stored_octets: usize,
+    /// Octets of the store that peers leave to this process.
+    pub reserved_stored_octets: usize,
     /// Resources that keep the answers to non-blocking requests, counted alike with those answers; a
     /// quarter of it those of one originator, and all at most a quarter of `resources`.
     pub answers_kept: usize,
@@ -112,8 +122,12 @@ impl Default for Limits {
         Self {
             resources: 1_000_000,
             branch_resources: 250_000,
+            peer_resources: 500_000,
+            reserved_resources: 0,
             stored_octets: usize::MAX,
             branch_stored_octets: usize::MAX,
+            peer_stored_octets: usize::MAX,
+            reserved_stored_octets: 0,
             answers_kept: 65_536,
             answers_kept_within: Duration::from_hours(24),
             depth: 32,
@@ -187,8 +201,10 @@ crate::counters! {
     batches,
     /// Batches that could not be stored and were taken back.
     rolled_back,
-    /// Creations refused because the tree is full.
+    /// Creations refused because the tree is full, or what peers may use of it.
     tree_full,
+    /// Creations refused because their peer's part (of an address, or of all without one) is full.
+    peer_full,
     /// Creations refused because their branch (a child of the CSEBase) is full.
     branch_full,
     /// Non-blocking requests refused, and answers not kept, because as many are kept as may be, of all

@@ -152,6 +152,7 @@ impl InstanceRecord {
             state: self.state.into(),
             owner: Arc::default(),
             sponsor: None,
+            made_by: None,
             attributes: Map::new(),
             representation: None,
             size: self.size.into(),

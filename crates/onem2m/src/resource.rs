@@ -43,6 +43,9 @@ pub(crate) struct Resource {
     pub(crate) owner: Arc<str>,
     /// Of an AE: the CSE that registered it by its own certificate, and may name it as originator.
     pub(crate) sponsor: Option<Arc<str>>,
+    /// The peer that it counts toward, with all below it: of a child of the CSEBase that a peer made,
+    /// and of what a peer made below those of this process.
+    pub(crate) made_by: Option<Arc<str>>,
     /// Everything else, of types that are not instances.
     pub(crate) attributes: Map<String, Value>,
     /// The whole JSON text with its tag, of instances: they never change.
@@ -320,7 +323,7 @@ impl Resource {
         text.get(self.tag.len() + 4..text.len().saturating_sub(1)).unwrap_or("{}")
     }
 
-    /// The stored part: the text, and owner and sponsor where they matter.
+    /// The stored part: the text, and owner, sponsor and peer where they matter.
     pub(crate) fn to_record(&self) -> Arc<str> {
         if let Some(text) = &self.representation {
             return Arc::clone(text);
@@ -335,6 +338,10 @@ impl Resource {
         if let Some(sponsor) = &self.sponsor {
             text.push_str(",\"_s\":");
             push_json_text(&mut text, sponsor);
+        }
+        if let Some(peer) = &self.made_by {
+            text.push_str(",\"_p\":");
+            push_json_text(&mut text, peer);
         }
         text.push('}');
         text.into()
@@ -351,7 +358,7 @@ impl Resource {
         }
         let mut outer: Map<String, Value> = serde_json::from_str(body)?;
         let mut aside = |name| outer.remove(name).and_then(|it| it.as_str().map(Arc::from));
-        let (owner, sponsor) = (aside("_o"), aside("_s"));
+        let (owner, sponsor, made_by) = (aside("_o"), aside("_s"), aside("_p"));
         let Some((tag, Value::Object(mut attributes))) = outer.into_iter().next() else {
             return Err(Damage::Member("its object of attributes"));
         };
@@ -393,6 +400,7 @@ impl Resource {
             state,
             owner: owner.unwrap_or_default(),
             sponsor,
+            made_by,
             attributes,
             representation,
             size,
@@ -419,6 +427,7 @@ impl Resource {
             state: header.state,
             owner: Arc::default(),
             sponsor: None,
+            made_by: None,
             attributes: Map::new(),
             representation: Some(Arc::clone(body)),
             size: header.size,

@@ -11,7 +11,7 @@ use crate::dense::DenseMap;
 use crate::labels::LabelIndex;
 use crate::name_hash::NameKey;
 use crate::paged::{InstanceRecord, PagedInstances};
-use crate::places::{AnswerPlaces, Places};
+use crate::places::{Account, AnswerPlaces, LackingPlaces, Places, PlacesMax};
 use crate::resource::{Family, Resource, row_octets};
 use crate::resource_type::ResourceType;
 use crate::stored::Damage;
@@ -109,11 +109,6 @@ impl Tree {
         self.by_seq.len() + self.paged
     }
 
-    /// Places taken up ([`Resource::places`]); an instance that is paged out takes up one.
-    pub(crate) const fn places(&self) -> usize {
-        self.places.all()
-    }
-
     /// Octets of the store taken up ([`Resource::stored_octets`]).
     pub(crate) const fn stored_octets(&self) -> usize {
         self.stored.all()
@@ -159,22 +154,21 @@ impl Tree {
         self.resident_octets = (self.resident_octets + after).saturating_sub(before);
         self.by_label.add(resource);
         let taken = (resource.places(), resource.stored_octets());
-        let (parent, seq) = (resource.parent, resource.seq);
         let asker = asker_of(resource);
-        let branch = parent.and_then(|parent| self.branch(parent, seq));
-        self.set_places(slot, branch, taken, asker);
+        let account = self.account_of(slot);
+        self.set_places(slot, &account, taken, asker);
     }
 
     /// Sets the places and the octets of the store of the resource in a slot: of none with 0; `asker` is that of a request resource.
     fn set_places(
         &mut self,
         slot: Slot,
-        branch: Option<u64>,
+        account: &Account,
         (places, stored): (usize, usize),
         asker: Option<Arc<str>>,
     ) {
-        self.stored.set(slot.0, branch, stored);
-        let before = self.places.set(slot.0, branch, places);
+        self.stored.set(slot.0, account, stored);
+        let before = self.places.set(slot.0, account, places);
         if let Some(asker) = asker {
             self.answers.exchange(node_of(&asker), before, places);
         }
@@ -389,9 +383,9 @@ impl Tree {
         }
         self.by_label.add(&resource);
         self.resident_octets += resident_octets(&resource);
-        let branch = parent.and_then(|parent| self.branch(parent, seq));
+        let account = self.account(&resource);
         let taken = (resource.places(), resource.stored_octets());
-        self.set_places(slot, branch, taken, asker_of(&resource));
+        self.set_places(slot, &account, taken, asker_of(&resource));
         match parent.and_then(|parent| self.get_mut(parent)) {
             Some(parent) => parent.adopt(&resource, slot),
             None if resource.resource_type == ResourceType::CseBase => self.root = Some(slot),
@@ -412,8 +406,8 @@ impl Tree {
         self.by_seq.remove(resource.seq);
         self.by_label.remove(&resource);
         self.resident_octets = self.resident_octets.saturating_sub(resident_octets(&resource));
-        let branch = resource.parent.and_then(|it| self.branch(it, resource.seq));
-        self.set_places(slot, branch, (0, 0), asker_of(&resource));
+        let account = self.account(&resource);
+        self.set_places(slot, &account, (0, 0), asker_of(&resource));
         self.expiry.remove((resource.expires, resource.seq));
         if let (ResourceType::RemoteCse, Some(cse)) = (resource.resource_type, resource.text("csi"))
         {
@@ -436,21 +430,35 @@ impl Tree {
         self.expiry.insert((expires, resource.seq), ());
     }
 
-    /// Places taken up in the branch of a child of the root that `parent` lies in; 0 if it is the
-    /// root.
-    pub(crate) fn branch_places(&self, parent: Slot) -> usize {
-        self.branch_of(parent).map_or(0, |branch| self.places.of_branch(branch))
+    /// What lacks for so many further places, and octets of the store, of an account.
+    pub(crate) fn lacking_places(
+        &self,
+        account: &Account,
+        further: usize,
+        most: &PlacesMax,
+    ) -> Option<LackingPlaces> {
+        self.places.lacking(account, further, most)
     }
 
-    /// Octets of the store taken up there.
-    pub(crate) fn branch_stored_octets(&self, parent: Slot) -> usize {
-        self.branch_of(parent).map_or(0, |branch| self.stored.of_branch(branch))
+    /// The same for octets of the store.
+    pub(crate) fn lacking_octets(
+        &self,
+        account: &Account,
+        further: usize,
+        most: &PlacesMax,
+    ) -> Option<LackingPlaces> {
+        self.stored.lacking(account, further, most)
     }
 
-    /// The branch that a resource lies in, or begins; none is the root's.
-    fn branch_of(&self, slot: Slot) -> Option<u64> {
-        let (above, seq) = self.get(slot).and_then(|it| Some((it.parent?, it.seq)))?;
-        self.branch(above, seq)
+    /// What the places of the resource in a slot count toward.
+    pub(crate) fn account_of(&self, slot: Slot) -> Account {
+        self.get(slot).map_or_else(Account::default, |resource| self.account(resource))
+    }
+
+    /// What those of a resource below `parent` count toward, that a peer makes or this process.
+    pub(crate) fn account_below(&self, parent: Slot, peer: Option<&Arc<str>>) -> Account {
+        let above = self.account_of(parent);
+        Account { peer: above.peer.or_else(|| peer.cloned()), ..above }
     }
 
     /// Places of request resources with their answers: of all, and of those of one node.
@@ -458,13 +466,16 @@ impl Tree {
         (self.answers.all(), self.answers.of(node))
     }
 
-    /// The branch of the resource `seq` below `parent`, by the number of its first resource.
-    fn branch(&self, parent: Slot, seq: u64) -> Option<u64> {
-        let (mut branch, mut at) = (seq, self.get(parent)?);
-        while let Some(above) = at.parent {
-            (branch, at) = (at.seq, self.get(above)?);
+    /// What the places of a resource count toward: its branch, and the nearest peer on the way there.
+    fn account(&self, resource: &Resource) -> Account {
+        let mut account = Account::default();
+        let mut at = resource;
+        while let Some(above) = at.parent.and_then(|parent| self.get(parent)) {
+            account.branch = Some(at.seq);
+            account.peer = account.peer.or_else(|| at.made_by.clone());
+            at = above;
         }
-        Some(branch)
+        account
     }
 
     /// The next resource to expire and when; of an instance that is paged out, its container too.
@@ -564,10 +575,10 @@ impl Tree {
             family.restore(records);
         });
         self.paged += records.len();
-        let branch = records.last().and_then(|last| self.branch(container, last.seq));
-        self.places.take_up(branch, records.len());
+        let account = self.account_of(container);
+        self.places.take_up(&account, records.len());
         let stored = records.iter().map(|record| row_octets(record.size.into())).sum();
-        self.stored.take_up(branch, stored);
+        self.stored.take_up(&account, stored);
     }
 
     /// Removes a contentInstance from memory except for its record. Its row must be stored, and it
@@ -589,11 +600,11 @@ impl Tree {
             family.paged.get_or_insert_default().insert(&record);
         });
         self.paged += 1;
-        let branch = self.branch(container, instance.seq);
-        self.places.set(slot.0, branch, 0);
-        self.places.take_up(branch, 1);
-        self.stored.set(slot.0, branch, 0);
-        self.stored.take_up(branch, row_octets(record.size.into()));
+        let account = self.account_of(container);
+        self.places.set(slot.0, &account, 0);
+        self.places.take_up(&account, 1);
+        self.stored.set(slot.0, &account, 0);
+        self.stored.take_up(&account, row_octets(record.size.into()));
         true
     }
 
@@ -616,11 +627,11 @@ impl Tree {
         self.by_seq.insert(seq, slot);
         self.expiry.insert((instance.expires, seq), ());
         self.resident_octets += resident_octets(&instance);
-        let branch = self.branch(container, seq);
-        self.places.give_up(branch, 1);
-        self.places.set(slot.0, branch, instance.places());
-        self.stored.give_up(branch, row_octets(size.into()));
-        self.stored.set(slot.0, branch, instance.stored_octets());
+        let account = self.account_of(container);
+        self.places.give_up(&account, 1);
+        self.places.set(slot.0, &account, instance.places());
+        self.stored.give_up(&account, row_octets(size.into()));
+        self.stored.set(slot.0, &account, instance.stored_octets());
         if let Some(container) = self.get_mut(container) {
             instance.parent_id = Arc::clone(&container.id);
             if let Some(family) = &mut container.family {
@@ -642,9 +653,9 @@ impl Tree {
         });
         let record = record?;
         self.paged -= 1;
-        let branch = self.branch(container, seq);
-        self.places.give_up(branch, 1);
-        self.stored.give_up(branch, row_octets(record.size.into()));
+        let account = self.account_of(container);
+        self.places.give_up(&account, 1);
+        self.stored.give_up(&account, row_octets(record.size.into()));
         Some(record)
     }
 
@@ -654,9 +665,9 @@ impl Tree {
             return;
         }
         self.paged += 1;
-        let branch = self.branch(container, record.seq);
-        self.places.take_up(branch, 1);
-        self.stored.take_up(branch, row_octets(record.size.into()));
+        let account = self.account_of(container);
+        self.places.take_up(&account, 1);
+        self.stored.take_up(&account, row_octets(record.size.into()));
         if let Some(container) = self.get_mut(container) {
             container.family.get_or_insert_default();
         }

@@ -48,6 +48,7 @@ impl Cse {
             state: 0,
             owner: self.config.cse_id.as_str().into(),
             sponsor: None,
+            made_by: None,
             attributes,
             representation: None,
             size: 0,

@@ -2,12 +2,13 @@
 
 use super::access::{Originator, Right, source_of};
 use super::privileges::check_privileges;
+use super::room::peer_of;
 use super::watch::{check_time_series, settle_time_series};
 use super::{Cse, Done, Refusal, RequestContext, Target, denied, not_allowed};
 use crate::address::{is_ae_stem, is_name};
 use crate::filter::matches_wildcard;
 use crate::primitive::{Release, Request};
-use crate::resource::{PLACE_OCTETS, Resource, push_number, row_octets, wrap};
+use crate::resource::{Resource, push_number, wrap};
 use crate::resource_type::ResourceType;
 use crate::schema;
 use crate::status::Status;
@@ -33,6 +34,8 @@ pub(super) struct Draft {
     pub(super) owner: String,
     /// The CSE that registers an AE by its own certificate, if there is one.
     pub(super) sponsor: Option<Arc<str>>,
+    /// The peer that makes it; none is this process.
+    pub(super) made_by: Option<Arc<str>>,
 }
 
 impl Cse {
@@ -80,9 +83,10 @@ impl Cse {
         schema::retain_announceable(resource_type, &mut attributes);
         Self::check_ways(asker, &attributes)?;
         self.check_policies_named(resource_type, &attributes)?;
-        let owner = from.to_string();
+        let (owner, made_by) = (from.to_string(), peer_of(asker, request));
+        let (id, sponsor) = (None, None);
         let mut draft =
-            Draft { resource_type, tag, parent, attributes, id: None, owner, sponsor: None };
+            Draft { resource_type, tag, parent, attributes, id, owner, sponsor, made_by };
         self.prepare(&mut draft, from, request)?;
         if resource_type == ResourceType::Subscription {
             return self.create_subscription(asker, request, from, draft);
@@ -303,7 +307,7 @@ impl Cse {
         let expires = self.expiry_of(wanted.as_ref(), Some(draft.parent))?;
         // Behind what is there already: whoever makes sure that it is, as a device that comes back, needs
         // no room for it.
-        self.check_room(draft.parent)?;
+        self.check_room(draft.parent, draft.made_by.as_ref())?;
         let seq = self.ledger.next_seq();
         let id = match draft.id {
             Some(id) => id,
@@ -315,6 +319,8 @@ impl Cse {
         let parent = draft.parent;
         self.place_announcements(&mut draft.attributes, parent, draft.resource_type, &id);
         let parent_id = Arc::clone(&self.resource(parent)?.id);
+        // What lies below a peer's counts as that one's.
+        let made_by = draft.made_by.filter(|_| self.tree.account_of(parent).peer.is_none());
         let slot = self.put_in(Resource {
             seq,
             resource_type: draft.resource_type,
@@ -329,6 +335,7 @@ impl Cse {
             state: 0,
             owner: draft.owner.into(),
             sponsor: draft.sponsor,
+            made_by,
             attributes: draft.attributes,
             representation: None,
             size: 0,
@@ -341,78 +348,6 @@ impl Cse {
         self.announce_creation(parent, slot);
         self.announce(slot);
         Ok(slot)
-    }
-
-    /// Checks that the tree has room for one more resource below `parent`.
-    pub(super) fn check_room(&mut self, parent: Slot) -> Result<(), Refusal> {
-        if self.stores_deletions_only {
-            self.counters.disk_full += 1;
-            let why = "the disk is full: only deletions are stored";
-            return Err(Refusal::new(Status::InternalServerError, why));
-        }
-        self.check_places(parent, 1)?;
-        self.check_stored(parent, row_octets(0))?;
-        self.check_depth(parent)
-    }
-
-    /// Checks that an update's values fit where the tree or the branch is full.
-    pub(super) fn check_growth(
-        &mut self,
-        slot: Slot,
-        given: &Map<String, Value>,
-    ) -> Result<(), Refusal> {
-        match self.resource(slot)?.further_places(given) {
-            0 => Ok(()),
-            further => {
-                self.check_places(slot, further)?;
-                self.check_stored(slot, further.saturating_mul(PLACE_OCTETS))
-            }
-        }
-    }
-
-    /// Checks that the tree, and the branch that `at` lies in, have so many places.
-    fn check_places(&mut self, at: Slot, further: usize) -> Result<(), Refusal> {
-        let limits = &self.config.limits;
-        let (within, most) = if self.tree.places() + further > limits.resources {
-            self.counters.tree_full += 1;
-            ("the whole tree", limits.resources)
-        } else if self.tree.branch_places(at) + further > limits.branch_resources {
-            self.counters.branch_full += 1;
-            ("one AE or CSE", limits.branch_resources)
-        } else {
-            return Ok(());
-        };
-        let why = format!("{within} has room for {most} resources of 2 KiB");
-        Err(Refusal::new(Status::InternalServerError, why))
-    }
-
-    /// Checks that the tree, and the branch that `at` lies in, may take up so many further octets of
-    /// the store.
-    fn check_stored(&mut self, at: Slot, further: usize) -> Result<(), Refusal> {
-        let limits = &self.config.limits;
-        let within = if self.tree.stored_octets().saturating_add(further) > limits.stored_octets {
-            self.counters.tree_full += 1;
-            "the store has no room"
-        } else if self.tree.branch_stored_octets(at).saturating_add(further)
-            > limits.branch_stored_octets
-        {
-            self.counters.branch_full += 1;
-            "one AE or CSE has used its part of the store"
-        } else {
-            return Ok(());
-        };
-        Err(Refusal::new(Status::InternalServerError, within))
-    }
-
-    /// Whether the tree, or the branch that `parent` lies in, lacks a place, or room for so many octets
-    /// of the store.
-    pub(super) fn is_full(&self, parent: Slot, stored: usize) -> bool {
-        let (tree, limits) = (&self.tree, &self.config.limits);
-        tree.places() >= limits.resources
-            || tree.branch_places(parent) >= limits.branch_resources
-            || tree.stored_octets().saturating_add(stored) > limits.stored_octets
-            || tree.branch_stored_octets(parent).saturating_add(stored)
-                > limits.branch_stored_octets
     }
 
     /// Refuses a resource beyond the depth limit.

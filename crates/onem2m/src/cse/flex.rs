@@ -97,7 +97,7 @@ impl Cse {
             wanted.as_ref().and_then(Value::as_str),
             ResourceType::TimeSeriesInstance,
         )?;
-        self.check_room(parent)?;
+        self.check_room(parent, None)?;
         let wanted = object.remove("et");
         let expires = self.instance_expiry(parent, wanted.as_ref().and_then(Value::as_str))?;
         let parent_id = Arc::clone(&self.resource(parent)?.id);
@@ -161,6 +161,7 @@ impl Cse {
             state: instance.state,
             owner: "".into(),
             sponsor: None,
+            made_by: None,
             attributes: Map::new(),
             representation: Some(representation),
             size: instance.size,

@@ -135,6 +135,7 @@ impl Cse {
             state: container.state + 1,
             owner: Arc::default(),
             sponsor: None,
+            made_by: None,
             attributes: Map::new(),
             representation: None,
             size,
@@ -146,7 +147,7 @@ impl Cse {
         let resource = Resource { representation: Some(representation), ..resource };
         // Behind all that may refuse: what gives way must not go for nothing.
         self.make_room(parent, resource.places(), resource.stored_octets());
-        self.check_room(parent)?;
+        self.check_room(parent, None)?;
         self.add_instance(resource);
         self.announce_instance(seq);
         self.instance_response(request, parent, seq)
@@ -249,7 +250,7 @@ impl Cse {
     }
 
     /// Removes the container's oldest instances for a new one of so many places, and octets of the
-    /// store, while the tree or its branch is full: a gateway at its limit continues to accept readings.
+    /// store, while the tree, its branch or its peer's part is full: a gateway at its limit continues to accept readings.
     fn make_room(&mut self, parent: Slot, places: usize, stored: usize) {
         if self.stores_deletions_only {
             // Nothing is created below.
@@ -257,9 +258,10 @@ impl Cse {
         }
         // As many of the smallest as it is large.
         let most = places.max(stored.div_ceil(row_octets(0)));
+        let account = self.tree.account_below(parent, None);
         for _ in 0..most {
             let oldest = self.tree.oldest(parent);
-            let (true, Some(oldest)) = (self.is_full(parent, stored), oldest) else {
+            let (true, Some(oldest)) = (self.is_full(&account, stored), oldest) else {
                 return;
             };
             self.counters.trimmed += 1;

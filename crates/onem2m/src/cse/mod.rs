@@ -36,6 +36,7 @@ mod refused_registration;
 mod registrar;
 mod repeats;
 mod retrieve;
+mod room;
 mod rows;
 mod scheduled;
 mod search;

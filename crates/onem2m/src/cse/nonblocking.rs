@@ -4,6 +4,7 @@
 use super::access::{Originator, Right};
 use super::create::Draft;
 use super::outbox::OutboxMessage;
+use super::room::peer_of;
 use super::{Cse, Done, Recipient, Refusal, RequestContext, Target};
 use crate::address::node_of;
 use crate::limits::share;
@@ -64,7 +65,7 @@ impl Cse {
             Status::AcceptedAsynchronously
         };
         let allowed = self.check_targets(&Originator::of(request, &from, asker), &targets);
-        match allowed.and_then(|()| self.note(request, &from, status)) {
+        match allowed.and_then(|()| self.note(asker, request, &from, status)) {
             Err(refusal) => self.answer(asker, Err(refusal)),
             Ok((seq, path)) => {
                 let address = self.address_for(&request.from, path);
@@ -123,6 +124,7 @@ impl Cse {
     /// Creates the request resource.
     fn note(
         &mut self,
+        asker: &RequestContext,
         request: &Request,
         from: &str,
         accepted: Status,
@@ -135,6 +137,7 @@ impl Cse {
         let content = request.content.as_ref().map_or(0, |content| content.len());
         self.check_answers_kept(from, 1 + content / PLACE_OCTETS)?;
         let parent = self.tree.root().ok_or_else(|| super::not_found("there is no base"))?;
+        let made_by = peer_of(asker, request);
         let until = self.kept_until(request);
         let attributes = json!({
             "op": request.operation.number(),
@@ -161,6 +164,7 @@ impl Cse {
             id: None,
             owner: from.to_owned(),
             sponsor: None,
+            made_by,
         })?;
         Ok((self.resource(slot)?.seq, self.tree.path(slot)))
     }

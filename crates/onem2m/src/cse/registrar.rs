@@ -302,6 +302,7 @@ impl Cse {
             id: Some(stem),
             owner: self.config.cse_id.clone(),
             sponsor: None,
+            made_by: None,
         });
     }
 

@@ -35,6 +35,7 @@ mod postponed;
 mod registration;
 mod repeats;
 mod results;
+mod room;
 mod search;
 mod sponsor;
 mod statuses;

@@ -2,6 +2,7 @@
 
 use crate::home_assistant::HomeAssistant;
 use crate::located::Located;
+use crate::model::Config;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -37,6 +38,8 @@ pub struct Devices {
     pub waiting_max: u32,
     /// Maximum number of all devices' readings kept for the registrar.
     pub waiting_total: u32,
+    /// Maximum octets of those, in MiB; see [`Config::waiting_octets`](crate::Config::waiting_octets).
+    pub waiting_mib: Option<u32>,
     /// Whether known device kinds get their views (TS-0023).
     pub views: bool,
     /// Mappings that take precedence over the built-in ones.
@@ -45,6 +48,24 @@ pub struct Devices {
     pub silent: Vec<SilentAfter>,
     /// Where devices are announced to Home Assistant.
     pub home_assistant: Option<HomeAssistant>,
+}
+
+const MIB: u64 = 1024 * 1024;
+/// Octets of readings that wait for the registrar, if no bound is given.
+const WAITING_OCTETS: u64 = 128 * MIB;
+/// Part of the store's bound that those of readings take at most then, and those of notifications.
+const STORE_SHARE: u64 = 16;
+
+impl Config {
+    /// Maximum octets of devices' readings that wait for the registrar, and of notifications that wait
+    /// for others.
+    pub fn waiting_octets(&self) -> (u64, u64) {
+        let store = self.cse.as_ref().and_then(|cse| cse.store_mib);
+        let share = store.map(|mib| u64::from(mib) * MIB / STORE_SHARE);
+        let most = WAITING_OCTETS.min(share.unwrap_or(WAITING_OCTETS));
+        let given = self.devices.as_ref().and_then(|devices| devices.waiting_mib);
+        (given.map_or(most, |mib| u64::from(mib) * MIB), most)
+    }
 }
 
 /// Time without a report after which devices count as silent.

@@ -417,6 +417,7 @@ fn devices(table: View<'_>) -> Option<Devices> {
         keep: Duration::from_hours(table.number("keep_hours").unwrap_or(KEEP_HOURS).into()),
         waiting_max: table.number("waiting_max").unwrap_or(WAITING),
         waiting_total: table.number("waiting_total").unwrap_or(WAITING_TOTAL),
+        waiting_mib: table.number("waiting_mib"),
         views: table.flag("views").unwrap_or(false),
         maps: table.tables("map").into_iter().filter_map(device_map).collect(),
         silent: table.tables("silent").into_iter().filter_map(silent_after).collect(),

@@ -50,6 +50,8 @@ pub struct Limits {
     /// Outbox messages of all devices: notifications do not use their share. One with more than
     /// 2 KiB of content counts once more for each 2 KiB.
     pub messages_waiting_total: usize,
+    /// Octets of the rows of those, as estimated from their contents.
+    pub messages_octets: usize,
     /// Outbox messages of one queue in progress.
     pub queue_window: usize,
     /// Outbox messages for one target in progress.
@@ -59,6 +61,8 @@ pub struct Limits {
     /// Notifications, answers and announcements that wait, all together, counted alike; a quarter of
     /// it those that one originator's subscriptions make.
     pub notifications_waiting_total: usize,
+    /// Octets of the rows of those, as estimated from their contents, and shared alike.
+    pub notifications_octets: usize,
     /// Notifications in one batch, whatever bn/num says.
     pub batch: usize,
     /// Resources that one discovery or one retrieval with children returns, whatever lim says.
@@ -138,10 +142,12 @@ impl Default for Limits {
             group_members: 4_096,
             messages_waiting: 10_000,
             messages_waiting_total: 100_000,
+            messages_octets: 128 * 1024 * 1024,
             queue_window: 128,
             target_window: 768,
             notifications_waiting: 1_024,
             notifications_waiting_total: 65_536,
+            notifications_octets: 128 * 1024 * 1024,
             batch: 1_024,
             results: 10_000,
             filter_steps: 400_000_000,
@@ -283,6 +289,8 @@ crate::counters! {
     readings_refused_above,
     /// Devices' readings that were stored while the outbox was full: their messages are made later.
     readings_backlogged,
+    /// Of those, readings for whose messages there was a place, but not the octets.
+    outbox_octets_full,
     /// Messages about devices' resources left out because the outbox was full.
     messages_left_out,
     /// Times that an outbox message was held because the receiver does not yet know or authorise

@@ -29,6 +29,9 @@ pub(super) fn set_limits(limits: &mut Limits, config: &Config, described: &Cse) 
     let PeerBounds { answers_mib, answers_mib_of_all, .. } = described.peer;
     limits.unread_octets_per_peer = answers_mib.map_or(limits.unread_octets_per_peer, octets);
     limits.unread_octets = answers_mib_of_all.map_or(limits.unread_octets, octets);
+    let (readings, notifications) = config.waiting_octets();
+    limits.messages_octets = usize::try_from(readings).unwrap_or(usize::MAX);
+    limits.notifications_octets = usize::try_from(notifications).unwrap_or(usize::MAX);
     if let Some(devices) = &config.devices {
         limits.messages_waiting = count(devices.waiting_max);
         limits.messages_waiting_total = count(devices.waiting_total);
@@ -84,5 +87,22 @@ mod tests {
         // Who lets one branch use all has none to reserve.
         let whole = limits(&format!("branch_max = 1000\n{store}{devices}"));
         assert_eq!((whole.peer_resources, whole.reserved_resources), (1000, 0));
+    }
+
+    /// The octets of what waits are bounded, too, and by a small store more closely.
+    #[test]
+    fn octets_of_messages_have_a_bound() {
+        let mib = 1024 * 1024;
+        let octets = |more: &str| {
+            let limits = limits(more);
+            (limits.messages_octets, limits.notifications_octets)
+        };
+        assert_eq!(octets(""), (128 * mib, 128 * mib));
+        assert_eq!(octets("store = \"a.db\"\nstore_mib = 64\n"), (4 * mib, 4 * mib));
+        let devices = "[devices]\nlisten = \"127.0.0.1:2\"\nwaiting_mib = 9\n";
+        assert_eq!(
+            octets(&format!("store = \"a.db\"\nstore_mib = 64\n{devices}")),
+            (9 * mib, 4 * mib)
+        );
     }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::fmt;
 
 /// The shape of its answer.
-pub const JSON: &str = "{ok, files: [{file, ok, gateway: {name, links, routes, attachments, udp_gateways, tcp_proxies, programs, devices, cse, web, restart}, \
+pub const JSON: &str = "{ok, files: [{file, ok, gateway: {name, links, routes, attachments, udp_gateways, tcp_proxies, programs, devices, cse, web, waiting: {readings, octets}, restart}, \
      findings: [{code, severity, message, label, place, related, notes, \
      help, fix}]}]}; a place is {file, line, column, \
      end_line, end_column}; gateway is null if the file is refused";
@@ -42,6 +42,21 @@ struct Judgement {
     findings: Vec<Finding>,
 }
 
+/// Bounds of the readings that wait for the CSE above.
+#[derive(Serialize)]
+struct OutboxBounds {
+    readings: u32,
+    octets: u64,
+}
+
+impl OutboxBounds {
+    fn of(config: &Config) -> Option<Self> {
+        config.cse.as_ref().filter(|cse| cse.registrar.is_some())?;
+        let readings = config.devices.as_ref()?.waiting_total;
+        Some(Self { readings, octets: config.waiting_octets().0 })
+    }
+}
+
 /// The contents of a description, in numbers.
 #[derive(Serialize)]
 struct DescribedGateway {
@@ -58,6 +73,8 @@ struct DescribedGateway {
     cse: bool,
     /// Whether it has a web interface.
     web: bool,
+    /// What its outbox for the CSE above holds; null if it sends no readings there.
+    waiting: Option<OutboxBounds>,
     /// Its keys that only a restarted gateway takes.
     restart: Vec<String>,
 }
@@ -78,6 +95,7 @@ impl DescribedGateway {
             devices: config.devices.is_some(),
             cse: config.cse.is_some(),
             web: config.web.is_some(),
+            waiting: OutboxBounds::of(config),
             restart: fixed_keys_of(text),
         }
     }
@@ -101,6 +119,14 @@ impl fmt::Display for DescribedGateway {
             [(self.devices, "devices"), (self.cse, "a CSE"), (self.web, "a web interface")];
         for (_, what) in further.iter().filter(|it| it.0) {
             write!(f, ", {what}")?;
+        }
+        if let Some(OutboxBounds { readings, octets }) = self.waiting {
+            let kib = octets / 1024;
+            write!(
+                f,
+                "\n  up to {readings} readings of {kib} KiB in all wait for the CSE above \
+                 (waiting_total, waiting_mib); more are sent from the tree"
+            )?;
         }
         if self.devices || self.cse {
             write!(f, "\n  `gatewright reload` takes all but {}", self.restart.join(", "))?;

@@ -19,6 +19,8 @@ const CODE: Shape = Shape::Number(0, 65_535);
 const SYSTEM_ID_FIELDS: &[&str] = &["uri", "dns"];
 /// Maximum number of names in a list of permitted peers.
 const ADMITTED_MAX: usize = 4096;
+/// Maximum octets of readings that wait for the registrar, in MiB: a TiB.
+const WAITING_MIB_MAX: i64 = 1 << 20;
 /// Maximum time that readings wait for the registrar, in hours: ten years.
 const KEEP_HOURS_MAX: i64 = 87_600;
 /// Maximum number of readings that wait for the registrar, of one device or of all.
@@ -166,6 +168,13 @@ pub(super) static DEVICES: Table = Table {
             Shape::Number(1, WAITING_MAX),
             "Maximum number of all devices' readings that wait for the registrar; further \
              ones are stored here and sent later.",
+        ),
+        key(
+            "waiting_mib",
+            Shape::Number(1, WAITING_MIB_MAX),
+            "Maximum octets of those readings, in MiB, each counted as 512 octets and one and a half \
+             times its content; further ones are stored here and sent later. 128 if not given, and \
+             at most a sixteenth of store_mib.",
         ),
         key(
             "views",

@@ -8,7 +8,7 @@
 //! before it gets to them are not told; they are counted.
 
 use super::notify::{EVENT_OCTETS, NotificationEventType};
-use super::outbox::places_of;
+use super::outbox::MessageRoom;
 use super::statistics::Statistic;
 use super::subscription::events;
 use super::{Cse, Slot};
@@ -88,11 +88,14 @@ impl Lagging {
     }
 }
 
-/// Places at most that a notification of a child takes up.
-fn places_of_notification(child: &Resource) -> usize {
+/// What a notification of a child takes up at most.
+fn room_of_notification(child: &Resource) -> MessageRoom {
     match &child.representation {
-        Some(text) => places_of(text.len() + 2 * EVENT_OCTETS),
-        None => child.places(),
+        Some(text) => MessageRoom::of(text.len() + 2 * EVENT_OCTETS),
+        None => {
+            let room = MessageRoom::of(child.stored_octets());
+            MessageRoom { places: child.places(), ..room }
+        }
     }
 }
 
@@ -109,7 +112,7 @@ impl Cse {
             return false;
         }
         let Some(child) = self.tree.get(about) else { return false };
-        if self.has_places(&queue, 1, places_of_notification(child))
+        if self.has_places(&queue, room_of_notification(child))
             || self.lagging.is_catching_up(&queue)
         {
             return false;
@@ -154,8 +157,8 @@ impl Cse {
         }
         for (seq, child) in children {
             let Instance::Resident(child) = child else { continue };
-            let places = self.tree.get(child).map_or(1, places_of_notification);
-            if !self.has_places(queue, 1, places) && self.queue_len(queue) > 0 {
+            let room = self.tree.get(child).map(room_of_notification).unwrap_or_default();
+            if !self.has_places(queue, room) && self.queue_len(queue) > 0 {
                 is_over = false;
                 break;
             }

@@ -334,7 +334,7 @@ impl Cse {
     ///
     /// 5103 if there is no room all the same.
     pub(super) fn post_notification(&mut self, message: OutboxMessage) -> Result<(), Refusal> {
-        for _ in 0..message.places() {
+        for _ in 0..message.room().smallest() {
             if self.fits(&message) {
                 break;
             }

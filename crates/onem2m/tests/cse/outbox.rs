@@ -424,17 +424,9 @@ fn messages_expire_each_at_its_time() {
     assert_eq!((counters.delivered, counters.messages_aged), (3, 2));
 }
 
-/// Waiting notifications are counted by their octets: an AE that has large ones sent to many targets
-/// uses no more than its share, and loses its own.
-#[test]
-fn large_notifications_take_several_places() {
-    let mut config = config();
-    // A quarter of 160 for one originator: 40.
-    config.limits.notifications_waiting_total = 160;
-    let mut bench = Bench::with(config);
-    bench.register("Ca", "a");
-    bench.create("Ca", "cse-in/a", ResourceType::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
-    for number in 0..10 {
+/// So many subscriptions of `Ca` to the container, each with a target of its own.
+fn subscribe_all(bench: &mut Bench, count: usize) {
+    for number in 0..count {
         let content = format!(
             r#"{{"m2m:sub":{{"rn":"s{number}","nu":["http://t{number}:1"],"enc":{{"net":[1,3],"chty":[4]}}}}}}"#
         );
@@ -445,6 +437,19 @@ fn large_notifications_take_several_places() {
         let asked = bench.calls();
         bench.reply(&asked[0], Status::Ok);
     }
+}
+
+/// Waiting notifications are counted by their octets: an AE that has large ones sent to many targets
+/// uses no more than its share, and loses its own.
+#[test]
+fn large_notifications_take_several_places() {
+    let mut config = config();
+    // A quarter of 160 for one originator: 40.
+    config.limits.notifications_waiting_total = 160;
+    let mut bench = Bench::with(config);
+    bench.register("Ca", "a");
+    bench.create("Ca", "cse-in/a", ResourceType::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+    subscribe_all(&mut bench, 10);
     // 8 KiB: five places, so that eight fit and two do not.
     assert_eq!(bench.reading("large", &"x".repeat(8_400)).status.number(), 2001);
     assert_eq!(bench.cse.messages_waiting(), 8);
@@ -457,6 +462,60 @@ fn large_notifications_take_several_places() {
     assert!(bench.cse.messages_waiting() <= 40, "{}", bench.cse.messages_waiting());
     bench.restart();
     assert!(bench.cse.messages_waiting() <= 40);
+}
+
+/// The octets of messages are bounded as their number is: readings are stored here and go above later,
+/// from the tree, in order and with all digits, and an outbox message has a row only within the bound.
+#[test]
+fn readings_beyond_the_octets_of_the_outbox_go_above_later() {
+    let mut config = config();
+    config.limits.messages_octets = 10_000;
+    let mut bench = Bench::with(config);
+    bench.register("Ca", "a");
+    bench.create("Ca", "cse-in/a", ResourceType::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+    let all = names(40);
+    for name in &all {
+        assert_eq!(both(&mut bench, name, "cse-in/a/c", name), Status::Created);
+    }
+    let messages = |bench: &Bench| {
+        let rows = bench.rows.values().filter(|row| row.starts_with("{\"_x\":"));
+        rows.map(|row| row.len()).collect::<Vec<usize>>()
+    };
+    let rows = messages(&bench);
+    assert!(rows.len() > 5 && rows.iter().sum::<usize>() <= 10_000, "{rows:?}");
+    let counters = bench.cse.counters();
+    assert!(counters.readings_backlogged > 20, "{counters:?}");
+    assert_eq!(counters.outbox_octets_full, counters.readings_backlogged);
+    // What was sent before is sent again.
+    bench.calls();
+    bench.restart();
+    assert!(messages(&bench).iter().sum::<usize>() <= 10_000);
+    let mut arrived = Vec::new();
+    for _ in 0..all.len() {
+        arrived.extend(arrive(&mut bench));
+        bench.pass(Duration::from_millis(200));
+    }
+    assert_eq!((arrived, bench.cse.messages_waiting()), (all, 0));
+    bench.pass(Duration::from_secs(1));
+    assert_eq!(bench.cse.backlogs(), 0);
+}
+
+/// So are those of notifications; one that is larger than all of its part waits alone.
+#[test]
+fn notifications_are_bounded_in_octets() {
+    let mut config = config();
+    config.limits.notifications_octets = 16_000;
+    let mut bench = Bench::with(config);
+    bench.register("Ca", "a");
+    bench.create("Ca", "cse-in/a", ResourceType::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+    subscribe_all(&mut bench, 10);
+    assert_eq!(bench.reading("large", &"x".repeat(9_000)).status.number(), 2001);
+    assert_eq!(bench.cse.messages_waiting(), 1);
+    for number in 0..10 {
+        assert_eq!(bench.reading(&format!("n{number}"), "1").status.number(), 2001);
+    }
+    assert!(bench.cse.messages_waiting() <= 8, "{}", bench.cse.messages_waiting());
+    assert!(bench.cse.has_room("device/Cb", 1));
 }
 
 /// While answers are late, what a device has reported goes on here at once and above later: for a

@@ -200,7 +200,7 @@ impl Cse {
     /// The container in whose backlog a reading's message belongs, if there is one or the queue has
     /// no room.
     pub(super) fn backlog_of(&self, request: &Request, message: &OutboxMessage) -> Option<u64> {
-        let has_room = self.has_places(&message.queue, 1, message.places());
+        let has_room = self.has_places(&message.queue, message.room());
         if !message.may_be_made_later() || (has_room && self.outbox.backlogs.is_empty()) {
             return None;
         }
@@ -241,8 +241,7 @@ impl Cse {
             return;
         }
         let Some(containers) = self.outbox.backlogs.of_queue.get(queue).cloned() else { return };
-        let is_full = self.outbox.of(DEVICE_QUEUE) >= self.config.limits.messages_waiting_total;
-        let most = if is_full { MADE_WHEN_FULL } else { MADE_MAX };
+        let most = if self.are_devices_full() { MADE_WHEN_FULL } else { MADE_MAX };
         let there = self.outbox.queues.get(queue).map_or(0, |queue| queue.messages.len());
         if there > most / 2 {
             return;

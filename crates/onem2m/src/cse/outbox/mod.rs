@@ -14,7 +14,7 @@ use super::{Cse, Recipient, Refusal, RequestContext, Token};
 use crate::audit::End;
 use crate::limits::share;
 use crate::primitive::{Operation, Request, Response};
-use crate::resource::PLACE_OCTETS;
+use crate::resource::{PLACE_OCTETS, row_octets};
 use crate::resource_type::ResourceType;
 use crate::status::Status;
 use crate::stored::{Damage, InstanceHeader};
@@ -49,16 +49,49 @@ pub struct OutboxMessage {
     pub batch: Option<Gather>,
 }
 
-/// Places that a message with so many octets of content takes up.
-pub(super) const fn places_of(octets: usize) -> usize {
-    1 + octets / PLACE_OCTETS
+/// What messages take up of the room for those that wait.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct MessageRoom {
+    pub(super) messages: usize,
+    /// One for a message, and one more for each 2 KiB of its content.
+    pub(super) places: usize,
+    /// Octets of their rows, approximately.
+    pub(super) octets: usize,
+}
+
+impl MessageRoom {
+    /// That of one message with so many octets of content.
+    pub(super) fn of(content: usize) -> Self {
+        let octets = row_octets(u64::try_from(content).unwrap_or(u64::MAX));
+        Self { messages: 1, places: 1 + content / PLACE_OCTETS, octets }
+    }
+
+    pub(super) const fn and(self, other: Self) -> Self {
+        Self {
+            messages: self.messages.saturating_add(other.messages),
+            places: self.places.saturating_add(other.places),
+            octets: self.octets.saturating_add(other.octets),
+        }
+    }
+
+    pub(super) const fn without(self, other: Self) -> Self {
+        Self {
+            messages: self.messages.saturating_sub(other.messages),
+            places: self.places.saturating_sub(other.places),
+            octets: self.octets.saturating_sub(other.octets),
+        }
+    }
+
+    /// How many of the smallest messages make room for these.
+    pub(super) fn smallest(self) -> usize {
+        self.places.max(self.octets.div_ceil(row_octets(0)))
+    }
 }
 
 impl OutboxMessage {
-    /// Places that it takes up of those for waiting messages: one, and one more for each 2 KiB of
-    /// its content.
-    pub(super) fn places(&self) -> usize {
-        places_of(self.request.content.as_ref().map_or(0, |content| content.len()))
+    /// What it takes up of the room for waiting messages.
+    pub(super) fn room(&self) -> MessageRoom {
+        MessageRoom::of(self.request.content.as_ref().map_or(0, |content| content.len()))
     }
 
     /// Whether it is a device's reading, whose message can be made from the tree.
@@ -137,7 +170,8 @@ impl Cse {
 
     /// Outbox messages of this CSE's devices that wait or are in progress, and how many may.
     pub fn readings_waiting(&self) -> (usize, usize) {
-        (self.outbox.of(DEVICE_QUEUE), self.config.limits.messages_waiting_total)
+        let waiting = self.outbox.room_of(DEVICE_QUEUE).messages;
+        (waiting, self.config.limits.messages_waiting_total)
     }
 
     /// Number of queues held because of their originator, and the first one's verdict.
@@ -153,50 +187,65 @@ impl Cse {
 
     /// Whether a queue has room for this many further messages, each with at most 2 KiB of content.
     pub fn has_room(&self, queue: &str, messages: usize) -> bool {
-        self.has_places(queue, messages, messages)
+        self.has_places(queue, MessageRoom { messages, places: messages, octets: 0 })
     }
 
-    /// Whether a queue has room for further messages that take up so many places together.
-    pub(super) fn has_places(&self, queue: &str, messages: usize, places: usize) -> bool {
+    /// Whether a queue has room for these further messages.
+    pub(super) fn has_places(&self, queue: &str, further: MessageRoom) -> bool {
         let limits = &self.config.limits;
         let there = self.outbox.queues.get(queue);
-        let waiting = there.map_or(0, |queue| queue.messages.len()).saturating_add(messages);
-        let of_devices = self.outbox.places_of(DEVICE_QUEUE);
+        let waiting = there.map_or(0, |queue| queue.messages.len());
+        let waiting = waiting.saturating_add(further.messages);
+        let of_devices = self.outbox.room_of(DEVICE_QUEUE);
         if queue.starts_with(DEVICE_QUEUE) {
-            let all = of_devices.saturating_add(places);
-            return waiting <= limits.messages_waiting && all <= limits.messages_waiting_total;
+            let all = of_devices.and(further);
+            return waiting <= limits.messages_waiting
+                && all.places <= limits.messages_waiting_total
+                && all.octets <= limits.messages_octets;
         }
-        let payer = self.payer_of(queue);
-        let all = self.outbox.places().saturating_sub(of_devices).saturating_add(places);
-        let share = share(limits.notifications_waiting_total);
+        let before = self.outbox.room().without(of_devices);
+        let of_payer = self.outbox.room_of(&self.payer_of(queue));
+        let (all, own) = (before.and(further), of_payer.and(further));
+        let has_octets = all.octets <= limits.notifications_octets
+            && own.octets <= share(limits.notifications_octets);
+        // One may be larger than its part, but then alone.
+        let is_alone = of_payer.messages == 0 && before.octets <= limits.notifications_octets;
         waiting <= limits.notifications_waiting
-            && all <= limits.notifications_waiting_total
-            && self.outbox.places_of(&payer).saturating_add(places) <= share
+            && all.places <= limits.notifications_waiting_total
+            && own.places <= share(limits.notifications_waiting_total)
+            && (has_octets || is_alone)
     }
 
     /// Whether a queue has room for one further message of so many octets.
     pub(super) fn has_room_for(&self, queue: &str, octets: usize) -> bool {
-        self.has_places(queue, 1, places_of(octets))
+        self.has_places(queue, MessageRoom::of(octets))
+    }
+
+    /// Whether devices' messages have reached one of their limits.
+    fn are_devices_full(&self) -> bool {
+        let (there, limits) = (self.outbox.room_of(DEVICE_QUEUE), &self.config.limits);
+        there.messages >= limits.messages_waiting_total || there.octets >= limits.messages_octets
     }
 
     /// Whether there is room for a message. A device's resources are few and its readings need them,
     /// so they may use a quarter more than its readings.
     pub(super) fn fits(&self, message: &OutboxMessage) -> bool {
         let is_first = || self.is_queue_empty(&message.queue);
-        if self.has_places(&message.queue, 1, message.places())
+        if self.has_places(&message.queue, message.room())
             || (self.lagging.is_catching_up(&message.queue) && is_first())
         {
             return true;
         }
         let limits = &self.config.limits;
-        let all =
-            limits.messages_waiting_total.saturating_add(share(limits.messages_waiting_total));
-        let of_one = limits.messages_waiting.saturating_add(share(limits.messages_waiting));
+        let and_a_quarter = |most: usize| most.saturating_add(share(most));
         let there = self.outbox.queues.get(&message.queue);
+        let of_devices = self.outbox.room_of(DEVICE_QUEUE);
         message.queue.starts_with(DEVICE_QUEUE)
             && !message.is_reading()
-            && there.map_or(0, |queue| queue.messages.len()) < of_one
-            && self.outbox.places_of(DEVICE_QUEUE) < all
+            && there.map_or(0, |queue| queue.messages.len())
+                < and_a_quarter(limits.messages_waiting)
+            && of_devices.places < and_a_quarter(limits.messages_waiting_total)
+            && of_devices.octets < and_a_quarter(limits.messages_octets)
     }
 
     /// The entity whose quota a queue's messages use: the devices of this CSE together, the
@@ -285,9 +334,10 @@ impl Cse {
         }
         if let Some(container) = container
             && (self.outbox.backlogs.has(container)
-                || !self.has_places(&message.queue, 1, message.places()))
+                || !self.has_places(&message.queue, message.room()))
         {
             let queue = Arc::clone(&message.queue);
+            self.note_octets_full(&message);
             self.put_in_backlog(container, message);
             self.run_queue(&queue);
             return response;
@@ -296,6 +346,16 @@ impl Cse {
             Ok(()) => response,
             // Who asked waited for others, and the room is gone.
             Err(refusal) => Response::refusing(&refusal, response.id, response.release),
+        }
+    }
+
+    /// Counts a device's message for which there is a place, but not the octets.
+    fn note_octets_full(&mut self, message: &OutboxMessage) {
+        let all = self.outbox.room_of(DEVICE_QUEUE).and(message.room());
+        let limits = &self.config.limits;
+        let is_number = all.places > limits.messages_waiting_total;
+        if !is_number && all.octets > limits.messages_octets {
+            self.counters.outbox_octets_full += 1;
         }
     }
 

@@ -50,7 +50,7 @@ impl Outbox {
 impl Cse {
     /// Notes that answers are late.
     pub(in crate::cse) fn take_overload(&mut self) {
-        let has_messages = self.outbox.of(DEVICE_QUEUE) > 0;
+        let has_messages = self.outbox.room_of(DEVICE_QUEUE).messages > 0;
         let overload = &mut self.outbox.overload;
         if has_messages && overload.until.is_none() && !overload.owes_one {
             overload.until = Some(self.moment.plus(GIVES_WAY_FOR));

@@ -4,7 +4,7 @@ use super::backlog::Backlogs;
 use super::overload::Overload;
 use super::record::Kept;
 use super::window::{AnswerTimes, Window};
-use super::{OutboxMessage, RefusedMessage};
+use super::{MessageRoom, OutboxMessage, RefusedMessage};
 use crate::clock::Moment;
 use crate::cse::Token;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -95,14 +95,6 @@ pub(super) enum Due {
     Target(Arc<str>),
 }
 
-/// Messages that wait for one payer.
-#[derive(Clone, Copy, Debug, Default)]
-struct PayerMessages {
-    messages: usize,
-    /// Places that the messages take up.
-    places: usize,
-}
-
 /// Every outbox queue.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
@@ -110,9 +102,9 @@ pub(crate) struct Outbox {
     pub(super) targets: HashMap<Arc<str>, OutboxTarget>,
     queue_of: BTreeMap<u64, Arc<str>>,
     /// What waits for each payer; all queues of devices share one.
-    by_payer: HashMap<Arc<str>, PayerMessages>,
-    /// Places that all messages take up.
-    places: usize,
+    by_payer: HashMap<Arc<str>, MessageRoom>,
+    /// What all messages take up.
+    room: MessageRoom,
     pub(super) due: BTreeSet<(Moment, Due)>,
     /// Whether devices' messages give way to answers.
     pub(super) overload: Overload,
@@ -174,27 +166,21 @@ impl Outbox {
         let queue = self.queues.entry(name).or_insert_with(|| Queue { payer, ..Queue::default() });
         queue.by_age.insert((kept.until, seq));
         queue.unsent.insert(seq);
-        let places = kept.message.places();
+        let room = kept.message.room();
         queue.messages.insert(seq, Box::new(kept));
         let waiting = self.by_payer.entry(Arc::clone(&queue.payer)).or_default();
-        waiting.messages += 1;
-        waiting.places += places;
-        self.places += places;
+        *waiting = waiting.and(room);
+        self.room = self.room.and(room);
     }
 
-    /// Number of this payer's messages.
-    pub(super) fn of(&self, payer: &str) -> usize {
-        self.by_payer.get(payer).map_or(0, |waiting| waiting.messages)
+    /// What this payer's messages take up.
+    pub(super) fn room_of(&self, payer: &str) -> MessageRoom {
+        self.by_payer.get(payer).copied().unwrap_or_default()
     }
 
-    /// Places that this payer's messages take up.
-    pub(super) fn places_of(&self, payer: &str) -> usize {
-        self.by_payer.get(payer).map_or(0, |waiting| waiting.places)
-    }
-
-    /// Places that all messages take up.
-    pub(super) const fn places(&self) -> usize {
-        self.places
+    /// What all messages take up.
+    pub(super) const fn room(&self) -> MessageRoom {
+        self.room
     }
 
     /// Restores a stored message.
@@ -226,11 +212,10 @@ impl Outbox {
         if let Some(kept) = &kept {
             queue.by_age.remove(&(kept.until, seq));
         }
-        let places = kept.as_ref().map_or(0, |kept| kept.message.places());
-        self.places = self.places.saturating_sub(places);
+        let room = kept.as_ref().map(|kept| kept.message.room()).unwrap_or_default();
+        self.room = self.room.without(room);
         if let Some(waiting) = self.by_payer.get_mut(&queue.payer) {
-            waiting.messages -= 1;
-            waiting.places = waiting.places.saturating_sub(places);
+            *waiting = waiting.without(room);
             if waiting.messages == 0 {
                 self.by_payer.remove(&queue.payer);
             }

@@ -3,14 +3,26 @@
 use core::time::Duration;
 use gatewright_edge::{ReadySet, Wake};
 use gatewright_stack::Sockets;
-use std::io;
+use nix::sys::socket::sockopt::{Ipv4RecvErr, Ipv6RecvErr};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt};
+use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio::sync::Notify;
 
 /// Pause before a datagram is given to a worker again that does not keep up.
 const TRY_AGAIN: Duration = Duration::from_millis(1);
+
+/// Octets of a quoted datagram that are read: an ICMP message of IPv6 has up to 1280 (RFC 4443 §2.4).
+const QUOTED_OCTETS_MAX: usize = 1_280;
+/// Octets of control messages: a `sock_extended_err` with the address of the host that reports it.
+const CONTROL_OCTETS: usize = 128;
+/// `SO_EE_ORIGIN_ICMP` and `SO_EE_ORIGIN_ICMP6` of Linux's `errqueue.h`.
+const ORIGIN_ICMP: u8 = 2;
+const ORIGIN_ICMP6: u8 = 3;
 
 /// A datagram socket.
 #[derive(Debug)]
@@ -31,8 +43,44 @@ impl DatagramSocket {
     /// Sends a datagram.
     pub(crate) async fn send_to(&self, octets: &[u8], to: SocketAddr) -> io::Result<()> {
         match self {
-            Self::Kernel(socket) => socket.send_to(octets, to).await.map(drop),
+            Self::Kernel(socket) => match socket.send_to(octets, to).await {
+                // Perhaps the error of an earlier datagram, after which this one was not sent.
+                Err(error) if is_delivery_error(&error) => {
+                    socket.send_to(octets, to).await.map(drop)
+                }
+                sent => sent.map(drop),
+            },
             Self::Stack(socket) => socket.send_to(octets, to).await,
+        }
+    }
+
+    /// Has the kernel report ICMP errors, which [`Self::undelivered`] returns then. It reports those
+    /// that quote a datagram from this socket's address and port.
+    pub(crate) fn report_errors(&self) {
+        let Self::Kernel(socket) = self else { return };
+        // A socket of IPv6 that takes IPv4, too, needs both. Without them nothing is reported.
+        let _ = setsockopt(socket, Ipv4RecvErr, &true);
+        if socket.local_addr().is_ok_and(|address| address.is_ipv6()) {
+            let _ = setsockopt(socket, Ipv6RecvErr, &true);
+        }
+    }
+
+    /// Waits for an ICMP error about a datagram whose receiver is not reached. Dropping the future loses
+    /// nothing.
+    pub(crate) async fn undelivered(&self) -> UndeliveredDatagram {
+        let Self::Kernel(socket) = self else { return core::future::pending().await };
+        loop {
+            if socket.ready(Interest::ERROR).await.is_err() {
+                tokio::time::sleep(TRY_AGAIN).await;
+                continue;
+            }
+            match socket.try_io(Interest::ERROR, || read_error(socket)) {
+                Ok(Some(undelivered)) => return undelivered,
+                // It is about something else, or was only announced.
+                Ok(None) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => tokio::time::sleep(TRY_AGAIN).await,
+            }
         }
     }
 
@@ -40,6 +88,55 @@ impl DatagramSocket {
     pub(crate) const fn is_of_own_stack(&self) -> bool {
         matches!(self, Self::Stack(_))
     }
+}
+
+/// A datagram that did not arrive, as an ICMP error quotes it.
+#[derive(Debug)]
+pub(crate) struct UndeliveredDatagram {
+    /// Its receiver.
+    pub(crate) to: SocketAddr,
+    /// Its first octets.
+    pub(crate) quoted: Vec<u8>,
+}
+
+/// Whether an error is one that an ICMP message may have caused.
+pub(crate) fn is_delivery_error(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::HostUnreachable
+            | io::ErrorKind::NetworkUnreachable
+    )
+}
+
+/// Reads the next error of a socket's error queue (ip(7), `IP_RECVERR`); `None` if it does not say by
+/// ICMP that a receiver is not reached.
+fn read_error(socket: &UdpSocket) -> io::Result<Option<UndeliveredDatagram>> {
+    let mut quoted = vec![0; QUOTED_OCTETS_MAX];
+    let mut control = nix::cmsg_space!([u8; CONTROL_OCTETS]);
+    let (length, to, is_icmp) = {
+        let mut parts = [IoSliceMut::new(&mut quoted)];
+        let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
+        let descriptor = socket.as_raw_fd();
+        let read = recvmsg::<SockaddrStorage>(descriptor, &mut parts, Some(&mut control), flags)?;
+        let is_icmp = read.cmsgs()?.any(|message| match message {
+            ControlMessageOwned::Ipv4RecvErr(error, _)
+            | ControlMessageOwned::Ipv6RecvErr(error, _) => {
+                let errno = i32::try_from(error.ee_errno).map(io::Error::from_raw_os_error);
+                matches!(error.ee_origin, ORIGIN_ICMP | ORIGIN_ICMP6)
+                    && errno.is_ok_and(|errno| is_delivery_error(&errno))
+            }
+            _ => false,
+        });
+        (read.bytes, read.address.and_then(socket_address), is_icmp)
+    };
+    quoted.truncate(length);
+    Ok(to.filter(|_| is_icmp).map(|to| UndeliveredDatagram { to, quoted }))
+}
+
+fn socket_address(address: SockaddrStorage) -> Option<SocketAddr> {
+    let v4 = address.as_sockaddr_in().map(|it| SocketAddr::V4((*it).into()));
+    v4.or_else(|| address.as_sockaddr_in6().map(|it| SocketAddr::V6((*it).into())))
 }
 
 /// Wakes the task that reads a socket of the stack.

@@ -51,6 +51,7 @@ fn main() -> ExitCode {
         trial("our_endpoint_at_libcoaps_server", libcoap_server, peer(SERVER)),
         trial("aiocoap_observes_the_latest_reading", aiocoap_observes, peer_of_python),
         trial("an_observer_that_acknowledges_nothing_is_told_once", silent_observer, true),
+        trial("an_observer_whose_port_is_closed_is_removed_at_once", closed_observer, true),
         trial("requests_between_two_of_ours_go_both_ways", || block_on(chain(Binding::Coap)), true),
     ];
     libtest_mimic::run(&arguments, trials).exit_code()
@@ -202,6 +203,36 @@ fn silent_observer() {
     let (_, _, newest) = observer.heard().expect("another one");
     assert!(newest.contains(r#""cni":5"#), "{newest}");
     assert_eq!(count("observed"), observed + 1);
+    runtime.block_on(running.stop());
+}
+
+/// An observer that is gone is removed at the first notification: its host says by ICMP that the port is
+/// closed. Others hear on, and one comes back with the same port.
+fn closed_observer() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let running = runtime.block_on(Binding::Coap.infrastructure());
+    let client = Binding::Coap.admin_of(&running, "o");
+    let create =
+        |kind, to: &str, content: &str| runtime.block_on(create(&client, kind, to, content));
+    create(ResourceType::Container, "cse-in", r#"{"m2m:cnt":{"rn":"c"}}"#);
+    let server = Binding::Coap.url(&running).trim_start_matches("coap://").parse().unwrap();
+    let count = |name: &str| running.counters().iter().find(|(it, _)| *it == name).unwrap().1;
+    let (gone, there) = (BareObserver::register(server, 7), BareObserver::register(server, 8));
+    drop(gone);
+    let asked = Instant::now();
+    create(ResourceType::ContentInstance, "cse-in/c", r#"{"m2m:cin":{"con":"1"}}"#);
+    // Long before anything is sent again (2 s at the least).
+    while count("coap_observers_unreachable") == 0 {
+        assert!(asked.elapsed() < Duration::from_millis(1_900), "{:?}", running.counters());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    for number in 1..4 {
+        let (id, _, _) = there.heard().expect("a notification");
+        there.acknowledge(id);
+        assert_eq!(count("coap_notifications"), 1 + number);
+        create(ResourceType::ContentInstance, "cse-in/c", r#"{"m2m:cin":{"con":"1"}}"#);
+    }
+    assert_eq!((count("coap_observers_unreachable"), count("coap_retransmitted")), (1, 0));
     runtime.block_on(running.stop());
 }
 

@@ -6,7 +6,7 @@ mod send;
 pub(crate) use send::CoapSender;
 
 use crate::answers::{Answers, At, refuse};
-use crate::datagram_socket::DatagramSocket;
+use crate::datagram_socket::{DatagramSocket, UndeliveredDatagram, is_delivery_error};
 use crate::tasks::spawn;
 use core::hash::{BuildHasher, Hasher};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -91,6 +91,7 @@ impl CoapSocket {
         let inner = Inner { endpoint, waiting, requested: 0, observers };
         let (inner, started) = (Mutex::new(inner), Instant::now());
         let serving = AtomicUsize::new(0);
+        udp.report_errors();
         Self { udp, inner, started, wake: Notify::new(), serving }
     }
 
@@ -133,8 +134,13 @@ impl CoapSocket {
                         let octets = buffer.get(..length).unwrap_or_default();
                         self.handle(Input::Datagram { from, octets });
                     }
+                    // The error queue says about which datagram.
+                    Err(error) if is_delivery_error(&error) => {}
                     Err(_) => tokio::time::sleep(RECEIVE_PAUSE).await,
                 },
+                UndeliveredDatagram { to, quoted } = self.udp.undelivered() => {
+                    self.handle(Input::Undelivered { to, quoted: &quoted });
+                }
                 () = tokio::time::sleep(sleep) => self.handle(Input::Tick),
                 () = self.wake.notified() => {}
                 _ = stop.changed(), if leaves_at.is_none() => {

@@ -22,6 +22,11 @@ use std::net::SocketAddr;
 /// Shortest interval between searches for unused peers.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
+/// Octets of a message's header (RFC 7252 §3).
+const HEADER_OCTETS: usize = 4;
+/// Bits of its first octet that are the length of the token.
+const TOKEN_LENGTH_MASK: u8 = 0x0f;
+
 /// Token of an outgoing request.
 pub(super) type Token = [u8; TOKEN_LEN_MAX];
 
@@ -128,6 +133,7 @@ impl Endpoint {
             Input::Cancel(id) => self.forget_request(id),
             Input::Respond { id, message } => self.respond(id, message),
             Input::Notify { id, message } => self.notify(id, message),
+            Input::Undelivered { to, quoted } => self.take_undelivered(to, quoted),
             Input::Tick => {}
         }
         self.run_timers();
@@ -322,6 +328,26 @@ impl Endpoint {
             Purpose::Response => {}
             Purpose::Notification(id) => self.unobserve(id),
         }
+    }
+
+    /// Ends an observation whose notification cannot be delivered. "To mitigate potential spoofing
+    /// attacks, implementations SHOULD take care to check the information about the original datagram
+    /// in the ICMP message, including port numbers and CoAP header information such as message type and
+    /// code, Message ID, and Token; if this is not possible […], ICMP errors SHOULD be ignored" (RFC
+    /// 7252 §4.2). So all that is quoted has to be what was sent, with the header and the token at least.
+    fn take_undelivered(&mut self, to: SocketAddr, quoted: &[u8]) {
+        let Some(&[_, _, high, low]) = quoted.first_chunk::<HEADER_OCTETS>() else { return };
+        let id = u16::from_be_bytes([high, low]);
+        let Some(flight) = self.flights.get(&(to, id)) else { return };
+        let Purpose::Notification(observer) = flight.purpose else { return };
+        let token = flight.octets.first().map_or(0, |first| usize::from(first & TOKEN_LENGTH_MASK));
+        let quoted = quoted.get(..flight.octets.len()).unwrap_or(quoted);
+        if quoted.len() < HEADER_OCTETS + token || !flight.octets.starts_with(quoted) {
+            return;
+        }
+        self.counters.observers_unreachable += 1;
+        self.land(to, id);
+        self.unobserve(observer);
     }
 
     fn take_datagram(&mut self, from: SocketAddr, octets: &[u8]) {

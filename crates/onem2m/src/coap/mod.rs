@@ -278,6 +278,14 @@ pub enum Input<'a> {
         /// The new representation; with an error code, the last notification.
         message: CoapMessage,
     },
+    /// An ICMP error says that a datagram has not arrived, because its receiver's port is closed or its
+    /// host is not reached. One about a notification ends the observation.
+    Undelivered {
+        /// The receiver.
+        to: SocketAddr,
+        /// The octets of the datagram that the error quotes.
+        quoted: &'a [u8],
+    },
     /// Only time has passed.
     Tick,
 }
@@ -387,6 +395,8 @@ crate::counters! {
     observers_full,
     /// Observers that had acknowledged nothing and gave their place to newer ones.
     observers_displaced,
+    /// Observers removed because of an ICMP error about a notification.
+    observers_unreachable,
     /// Notifications sent.
     notifications,
 }

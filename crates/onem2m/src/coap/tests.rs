@@ -559,6 +559,44 @@ fn confirm(server: &mut Endpoint, from: &str, id: AskId) {
     assert_eq!(drain(server).1, [Output::Acknowledged(id)]);
 }
 
+/// An ICMP error ends the observation whose notification it quotes, with the token at the least; one
+/// that quotes anything else, to anybody else, or what was acknowledged already ends nothing.
+#[test]
+fn an_error_about_a_notification_ends_its_observation() {
+    let mut server = endpoint(5);
+    let id = observe(&mut server, CLIENT, 0x0102).unwrap();
+    let now = server.now;
+    server.handle(now, Input::Notify { id, message: told("new") });
+    let (sent, _) = drain(&mut server);
+    let notification = sent[0].clone();
+    let undelivered = |server: &mut Endpoint, to: &str, quoted: &[u8]| {
+        server.handle(now, Input::Undelivered { to: address(to), quoted });
+        drain(server).1
+    };
+    let header = 4 + Datagram::parse(&notification).unwrap().token().len();
+    let mut forged = notification.clone();
+    forged[header - 1] ^= 1;
+    let mut other = notification.clone();
+    other[1] ^= 1;
+    for (to, quoted) in [
+        (SERVER, &notification[..]),
+        (CLIENT, &[]),
+        (CLIENT, &notification[..header - 1]),
+        (CLIENT, &forged),
+        (CLIENT, &other),
+    ] {
+        assert_eq!(undelivered(&mut server, to, quoted), [], "{to} {quoted:?}");
+    }
+    assert_eq!(undelivered(&mut server, CLIENT, &notification[..header]), [Output::Unobserved(id)]);
+    assert_eq!(undelivered(&mut server, CLIENT, &notification), [], "a second one");
+    assert_eq!(server.counters().observers_unreachable, 1);
+    server.handle(seconds(200), Input::Tick);
+    assert_eq!(drain(&mut server), (Vec::new(), Vec::new()), "nothing is sent again");
+    let id = observe(&mut server, CLIENT, 2).unwrap();
+    confirm(&mut server, CLIENT, id);
+    assert_eq!(undelivered(&mut server, CLIENT, &notification), []);
+}
+
 /// Registrations in the name of others cost datagrams only: they take each other's places, and those
 /// of nobody who was there.
 #[test]

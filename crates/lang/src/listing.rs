@@ -1,9 +1,9 @@
 //! Prints a program as readable text, and its handlers as graphs.
 
 use crate::ir::{
-    Action, Answer, BlockId, Build, Emit, Guard, Handler, Instruction, LiteralId, Message,
-    MessageId, Operand, ParseOp, Pattern, PeersId, Program, RegisterId, Role, RoleId, Select,
-    SlotId, SlotType, Source, StreamFraming, Terminator, Test,
+    Action, Answer, BlockId, Build, Emit, Guard, Handler, HandlerKind, Instruction, LiteralId,
+    Message, MessageId, Operand, ParseOp, Pattern, PeersId, Program, RegisterId, Role, RoleId,
+    Select, SlotId, SlotType, Source, StreamFraming, Terminator, Test,
 };
 use std::fmt::Write;
 
@@ -13,13 +13,15 @@ use std::fmt::Write;
 pub fn listing(program: &Program) -> String {
     let mut out = String::new();
     for message in &program.messages {
-        Listing { program, message: Some(message), handler: None }.message(&mut out, message);
+        Listing { program, message: Some(message), handler: None, is_drawn: false }
+            .message(&mut out, message);
     }
     for role in &program.roles {
-        Listing { program, message: None, handler: None }.role(&mut out, role);
+        Listing { program, message: None, handler: None, is_drawn: false }.role(&mut out, role);
     }
     for handler in &program.handlers {
-        Listing { program, message: None, handler: Some(handler) }.handler(&mut out, handler);
+        Listing { program, message: None, handler: Some(handler), is_drawn: false }
+            .handler(&mut out, handler);
     }
     for line in &program.bounds.lines {
         let _ = writeln!(out, "bound {:>8}  {}", line.octets, line.what);
@@ -32,10 +34,11 @@ pub fn listing(program: &Program) -> String {
 pub fn graph(program: &Program) -> String {
     let mut out = String::from("digraph gateway {\n  node [shape=box fontname=monospace]\n");
     for (index, handler) in program.handlers.iter().enumerate() {
-        let list = Listing { program, message: None, handler: Some(handler) };
+        let list = Listing { program, message: None, handler: Some(handler), is_drawn: true };
         let _ = writeln!(out, "  subgraph cluster_{index} {{ label={:?}", handler.name);
         for (number, block) in handler.blocks.iter().enumerate() {
-            let mut text = String::new();
+            // As the lines below name it.
+            let mut text = format!("b{number}:\n");
             for statement in &block.statements {
                 let _ = writeln!(text, "{}", list.operation(&statement.operation));
             }
@@ -56,6 +59,8 @@ struct Listing<'p> {
     program: &'p Program,
     message: Option<&'p Message>,
     handler: Option<&'p Handler>,
+    /// Whether it is for a graph, which has no table of registers.
+    is_drawn: bool,
 }
 
 impl Listing<'_> {
@@ -406,15 +411,33 @@ impl Listing<'_> {
         }
     }
 
+    /// A register: in a graph by its name in the text, with its number where several have that name.
+    fn register(&self, id: RegisterId) -> String {
+        let registers = self.handler.map_or(&[][..], |handler| &handler.registers);
+        let number = id.index();
+        let name = registers.get(number).map_or("", |register| &register.name);
+        if !self.is_drawn || name.is_empty() {
+            return format!("r{number}");
+        }
+        let is_one = registers.iter().filter(|register| register.name == name).count() == 1;
+        if is_one { name.to_owned() } else { format!("{name}_{number}") }
+    }
+
     fn operand(&self, operand: Operand) -> String {
         match operand {
-            Operand::Register(register) => format!("r{}", register.index()),
+            Operand::Register(register) => self.register(register),
             Operand::Int(value) => value.to_string(),
             Operand::Literal(literal) => self.literal(literal),
             Operand::Slot { view, slot } => {
-                format!("r{}.{}", view.index(), slot_name(self.view(view), slot))
+                format!("{}.{}", self.register(view), slot_name(self.view(view), slot))
             }
-            Operand::Request(slot) => format!("request.{}", slot.index()),
+            Operand::Request(slot) => {
+                let message = match self.handler.map(|handler| handler.kind) {
+                    Some(HandlerKind::Request { view, .. }) => self.program.message(view),
+                    _ => None,
+                };
+                format!("request.{}", slot_name(message, slot))
+            }
             Operand::Session(slot) => {
                 let session = self.program.session.as_ref();
                 let slot = session.and_then(|session| session.slots.get(slot.index()));
@@ -457,11 +480,11 @@ impl Listing<'_> {
         let session = |slot: &SlotId| self.operand(Operand::Session(*slot));
         match operation {
             Instruction::Set { into, value } => {
-                format!("r{} = {}", into.index(), self.operand(*value))
+                format!("{} = {}", self.register(*into), self.operand(*value))
             }
             Instruction::Compute { into, operator, left, right } => {
                 let (left, right) = (self.operand(*left), self.operand(*right));
-                format!("r{} = {left} {operator:?} {right}", into.index())
+                format!("{} = {left} {operator:?} {right}", self.register(*into))
             }
             Instruction::Format { into, pieces } => {
                 let piece = |piece: &crate::ir::TextPiece| match piece {
@@ -472,24 +495,24 @@ impl Listing<'_> {
                     }
                 };
                 let pieces: Vec<String> = pieces.iter().map(piece).collect();
-                format!("r{} = {}", into.index(), pieces.join(" & "))
+                format!("{} = {}", self.register(*into), pieces.join(" & "))
             }
             Instruction::First { into, of, octets } => {
-                format!("r{} = first {octets} of {}", into.index(), self.operand(*of))
+                format!("{} = first {octets} of {}", self.register(*into), self.operand(*of))
             }
             Instruction::Hex { into, of } => {
-                format!("r{} = hex of {}", into.index(), self.operand(*of))
+                format!("{} = hex of {}", self.register(*into), self.operand(*of))
             }
             Instruction::Fold { into, of, fold } => {
-                format!("r{} = {fold:?} of {}", into.index(), self.operand(*of))
+                format!("{} = {fold:?} of {}", self.register(*into), self.operand(*of))
             }
             Instruction::Size { into, of } => {
-                format!("r{} = size of {}", into.index(), self.operand(*of))
+                format!("{} = size of {}", self.register(*into), self.operand(*of))
             }
             Instruction::SetSession { slot, value } => {
                 format!("{} = {}", session(slot), self.operand(*value))
             }
-            Instruction::Empty { into } => format!("clear r{}", into.index()),
+            Instruction::Empty { into } => format!("clear {}", self.register(*into)),
             Instruction::ClearSession { slot } => format!("clear {}", session(slot)),
             Instruction::EndSession => "end session".to_owned(),
             Instruction::Provisional(build) => format!("provisional {}", self.build(build)),
@@ -497,10 +520,10 @@ impl Listing<'_> {
             Instruction::ForgetRequester => "forget requester".to_owned(),
             Instruction::ClearPeers { peers } => format!("clear {}", self.peers(*peers)),
             Instruction::Tell { peers, cursor, message } => format!(
-                "send {} to {} by r{}",
+                "send {} to {} by {}",
                 self.build(message),
                 self.peers(*peers),
-                cursor.index()
+                self.register(*cursor)
             ),
             Instruction::Release { role } => format!("release {}", self.role_name(*role)),
             Instruction::Hangup { role } => format!("close {}", self.role_name(*role)),
@@ -515,8 +538,8 @@ impl Listing<'_> {
                 format!("if {} -> {} else {}", self.test(test), to(then), to(otherwise))
             }
             Terminator::Try { partial, into, present, absent } => format!(
-                "r{} = try {partial:?} -> {} absent {}",
-                into.index(),
+                "{} = try {partial:?} -> {} absent {}",
+                self.register(*into),
                 to(present),
                 to(absent)
             ),
@@ -528,10 +551,10 @@ impl Listing<'_> {
                 to(full)
             ),
             Terminator::Next { list, cursor, into, body, done } => {
-                let into: Vec<String> = into.iter().map(|of| format!("r{}", of.index())).collect();
-                let (list, cursor) = (self.operand(*list), cursor.index());
+                let into: Vec<String> = into.iter().map(|of| self.register(*of)).collect();
+                let (list, cursor) = (self.operand(*list), self.register(*cursor));
                 let (into, body, done) = (into.join(" "), to(body), to(done));
-                format!("{into} = next of {list} by r{cursor} -> {body} done {done}")
+                format!("{into} = next of {list} by {cursor} -> {body} done {done}")
             }
             Terminator::StartSession { key, then, full } => {
                 format!("start session{} -> {} full {}", self.key(*key), to(then), to(full))
@@ -541,9 +564,9 @@ impl Listing<'_> {
             }
             Terminator::NextPart { of, separator, cursor, into, body, done } => {
                 let (of, separator) = (self.operand(*of), self.literal(*separator));
-                let (into, cursor) = (into.index(), cursor.index());
+                let (into, cursor) = (self.register(*into), self.register(*cursor));
                 let (body, done) = (to(body), to(done));
-                format!("r{into} = next of {of} by {separator} r{cursor} -> {body} done {done}")
+                format!("{into} = next of {of} by {separator} {cursor} -> {body} done {done}")
             }
             Terminator::Store { peers, done, full } => {
                 format!(
@@ -554,9 +577,9 @@ impl Listing<'_> {
                 )
             }
             Terminator::EachPeer { peers, cursor, body, done } => format!(
-                "next peer of {} by r{} -> {} done {}",
+                "next peer of {} by {} -> {} done {}",
                 self.peers(*peers),
-                cursor.index(),
+                self.register(*cursor),
                 to(body),
                 to(done)
             ),
@@ -582,10 +605,11 @@ impl Listing<'_> {
             Terminator::Await { view, slots, then } => {
                 let name = |slot: &SlotId| slot_name(self.view(*view), *slot);
                 let slots: Vec<String> = slots.iter().map(name).collect();
-                format!("await r{} {} -> {}", view.index(), slots.join(" "), to(then))
+                format!("await {} {} -> {}", self.register(*view), slots.join(" "), to(then))
             }
             Terminator::Send { role, address, message, response, within, then, failed } => {
-                let into = response.map_or(String::new(), |(_, of)| format!("r{} = ", of.index()));
+                let into =
+                    response.map_or(String::new(), |(_, of)| format!("{} = ", self.register(of)));
                 let (role, message) = (self.to(*role, *address), self.build(message));
                 let (then, failed) = (to(then), to(failed));
                 format!(
@@ -594,16 +618,16 @@ impl Listing<'_> {
             }
             Terminator::Gather { role, address, message, response, within, max, body, done } => {
                 let (role, message) = (self.to(*role, *address), self.build(message));
-                let (into, body, done) = (response.1.index(), to(body), to(done));
+                let (into, body, done) = (self.register(response.1), to(body), to(done));
                 format!(
-                    "r{into} = each of send {message} to {role} within {within:?} at most {max} \
+                    "{into} = each of send {message} to {role} within {within:?} at most {max} \
                      -> {body} done {done}"
                 )
             }
             Terminator::NextResponse { gather } => format!("next response of {}", to(gather)),
             Terminator::Receive { view, into, within, then, failed } => format!(
-                "r{} = receive {} within {within:?} -> {} failed {}",
-                into.index(),
+                "{} = receive {} within {within:?} -> {} failed {}",
+                self.register(*into),
                 self.name(*view),
                 to(then),
                 to(failed)

@@ -212,6 +212,7 @@ pub(super) fn amplification(program: &Program, env: &Env<'_>, found: &mut Vec<Di
         role.side == Side::Server && role.transport == Transport::Udp && !allowed
     });
     for (index, role) in open {
+        let mut larger = Vec::new();
         for request in &role.requests {
             let least = least_octets(program, request.view).saturating_add(HEADERS_OCTETS);
             for case in &request.cases {
@@ -219,9 +220,10 @@ pub(super) fn amplification(program: &Program, env: &Env<'_>, found: &mut Vec<Di
                     Action::Answer(answer) => answer.message.iter().map(|of| (of, None)).collect(),
                     Action::Handle(id) => program.handler(*id).map(answers).unwrap_or_default(),
                 };
-                report_larger(program, role, least, builds, found);
+                find_larger(program, least, builds, &mut larger);
             }
         }
+        report_larger(role, &larger, found);
         for handler in &program.handlers {
             let of_role =
                 matches!(handler.kind, HandlerKind::Request { role, .. } if role.index() == index);
@@ -232,24 +234,44 @@ pub(super) fn amplification(program: &Program, env: &Env<'_>, found: &mut Vec<Di
     }
 }
 
-fn report_larger(
+/// An answer that is much longer than its request.
+struct LargerAnswer {
+    request_least: u64,
+    most: u64,
+    span: Span,
+}
+
+fn find_larger(
     program: &Program,
-    role: &Role,
     least: u64,
     builds: Vec<(&Build, Option<&Handler>)>,
-    found: &mut Vec<Diagnostic>,
+    larger: &mut Vec<LargerAnswer>,
 ) {
     for (build, handler) in builds {
         let most = most_octets(program, build, handler).saturating_add(HEADERS_OCTETS);
-        if most > least.saturating_mul(AMPLIFICATION_MAX) {
-            let message = format!(
-                "`{}` answers up to {most} octets to a request of {least}, and anybody can forge \
-                 the sender",
-                role.name
-            );
-            push_once(found, build.span, message);
+        let is_known = larger.iter().any(|other| other.span == build.span);
+        if most > least.saturating_mul(AMPLIFICATION_MAX) && !is_known {
+            larger.push(LargerAnswer { request_least: least, most, span: build.span });
         }
     }
+}
+
+/// Warns once of a role, at its longest answer: one word in its protocol allows all.
+fn report_larger(role: &Role, larger: &[LargerAnswer], found: &mut Vec<Diagnostic>) {
+    let longest =
+        larger.iter().reduce(|one, other| if other.most > one.most { other } else { one });
+    let Some(LargerAnswer { request_least, most, span }) = longest else { return };
+    let others = match larger.len() - 1 {
+        0 => String::new(),
+        1 => "; another answer is too long, too".to_owned(),
+        others => format!("; {others} other answers are too long, too"),
+    };
+    let message = format!(
+        "`{}` answers up to {most} octets to a request of {request_least}, and anybody can forge \
+         the sender{others}",
+        role.name
+    );
+    push_once(found, *span, message);
 }
 
 fn report_groups(program: &Program, role: &Role, handler: &Handler, found: &mut Vec<Diagnostic>) {

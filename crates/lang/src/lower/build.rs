@@ -452,7 +452,10 @@ impl<'a> Body<'_, 'a> {
                 }
                 let message =
                     format!("the value has up to {max} octets, and `{name}` holds {room}");
-                let help = format!("`first {room} octets of …`, or a higher limit for `{name}`");
+                let help = format!(
+                    "write `first {room} octets of` before it to cut it, or declare `{name}` with \
+                     `at most {max} octets`"
+                );
                 let diagnostic = Diagnostic::error(&codes::TOO_LONG, span, message).help(help);
                 self.context.report(diagnostic);
             }
@@ -461,7 +464,11 @@ impl<'a> Body<'_, 'a> {
                     return true;
                 }
                 let message = format!("the list can be longer, or its elements, than `{name}`");
-                self.context.error(&codes::TOO_LONG, span, message);
+                let help = format!(
+                    "declare `{name}` with `at most {max}`, and its elements with the list's limits"
+                );
+                let diagnostic = Diagnostic::error(&codes::TOO_LONG, span, message).help(help);
+                self.context.report(diagnostic);
             }
             // Octets pass as a stream of themselves.
             (Ty::Stream | Ty::Octets { .. }, Ty::Stream) | (Ty::Unknown, _) => return true,

@@ -63,7 +63,8 @@ impl<'a> Context<'a> {
                 let length = octets.value.len();
                 if !u32::try_from(length).is_ok_and(|length| length <= max) {
                     let message = format!("{length} octets are more than {max}");
-                    self.error(&codes::TOO_LONG, span, message);
+                    let help = format!("declare it with `at most {length} octets`");
+                    self.report(Diagnostic::error(&codes::TOO_LONG, span, message).help(help));
                 }
                 Some(ParameterValue::Octets(octets.value.clone()))
             }

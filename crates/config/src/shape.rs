@@ -67,6 +67,11 @@ fn unknown(name: &str, at: Range<usize>, shape: &Table, findings: &mut Findings)
         (&codes::UNKNOWN_KEY, format!("unknown key `{name}` in {}", shape.name))
     };
     let finding = findings.error(code, at.clone(), what);
+    if let Some(key) = meant_by(name, shape) {
+        let label = format!("`{}` says that here", key.name);
+        findings.add(finding.label(label).help(usage(key)));
+        return;
+    }
     let finding = match meant(name, shape) {
         Some(meant) => finding.label(format!("did you mean `{meant}`?")).fix(
             findings.span(at),
@@ -76,6 +81,14 @@ fn unknown(name: &str, at: Range<usize>, shape: &Table, findings: &mut Findings)
         None => finding.help(keys_there(name, shape)),
     };
     findings.add(finding);
+}
+
+/// The key of a table that says what a word of other programs does: it is spelled like none.
+fn meant_by<'t>(name: &str, shape: &'t Table) -> Option<&'t Key> {
+    const FORWARD: &str = "forward";
+    let is_receiver = matches!(name, "server" | "target" | "to" | "upstream" | "backend");
+    let forwards = |key: &&Key| key.name == FORWARD && matches!(key.shape, Shape::Table(_));
+    shape.keys.iter().find(forwards).filter(|_| is_receiver)
 }
 
 fn is_root(shape: &Table) -> bool {

@@ -1,6 +1,7 @@
 //! Exit codes, the same for every verb.
 
 use std::fmt::{self, Write};
+use std::io::{self, ErrorKind};
 
 /// The result of a verb. Numbers above 63 are those of `sysexits.h`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -12,7 +13,7 @@ pub enum Exit {
     /// The command line is wrong.
     Usage,
     /// No gateway runs there, another has the control socket, or a device or a resource of the
-    /// system is missing.
+    /// system is missing, as room on a disk.
     Unavailable,
     /// A gateway has too many clients, or another process has the database or an address.
     Busy,
@@ -30,8 +31,8 @@ impl Exit {
         (Self::Usage, "the command line is wrong"),
         (
             Self::Unavailable,
-            "no gateway runs there; of `run`: another has the control socket, or the system lacks a \
-             device or a resource",
+            "no gateway runs there; of `run`: another has the control socket; or the system lacks a \
+             device or a resource, as room on a disk",
         ),
         (
             Self::Busy,
@@ -91,14 +92,31 @@ impl Failure {
     }
 
     /// A file that cannot be read or written.
-    pub fn file(path: &str, error: &std::io::Error) -> Self {
+    pub fn file(path: &str, error: &io::Error) -> Self {
         let exit = match error.kind() {
-            std::io::ErrorKind::PermissionDenied => Exit::Permission,
+            ErrorKind::PermissionDenied => Exit::Permission,
+            _ if lacks_resource(error) => Exit::Unavailable,
             _ => Exit::Configuration,
         };
         Self::new(exit, format!("{path}: {error}"))
     }
 }
+
+/// Whether a disk is full, a quota or a limit on sizes reached, or a device fails: the input is not at
+/// fault.
+pub fn lacks_resource(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::StorageFull
+            | ErrorKind::QuotaExceeded
+            | ErrorKind::FileTooLarge
+            | ErrorKind::ReadOnlyFilesystem
+            | ErrorKind::OutOfMemory
+    ) || error.raw_os_error() == Some(EIO)
+}
+
+/// The error of a device that cannot be read or written, for which the standard library has no name.
+const EIO: i32 = 5;
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -111,12 +129,19 @@ impl std::error::Error for Failure {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{Error, ErrorKind};
+    use std::io::Error;
 
     #[test]
-    fn a_missing_right_is_told_apart_from_a_missing_file() {
-        for (kind, code) in [(ErrorKind::PermissionDenied, 77), (ErrorKind::NotFound, 78)] {
-            let failure = Failure::file("gateway.toml", &Error::from(kind));
+    fn missing_rights_files_and_room_are_told_apart() {
+        let kinds = [
+            (Error::from(ErrorKind::PermissionDenied), 77),
+            (Error::from(ErrorKind::NotFound), 78),
+            (Error::from(ErrorKind::StorageFull), 69),
+            (Error::from(ErrorKind::FileTooLarge), 69),
+            (Error::from_raw_os_error(EIO), 69),
+        ];
+        for (error, code) in kinds {
+            let failure = Failure::file("gateway.toml", &error);
             assert_eq!(failure.exit.code(), code);
             assert!(failure.to_string().starts_with("gateway.toml: "), "{failure}");
         }

@@ -1,6 +1,7 @@
 //! A program of the project: its name, its components, and what only it can check.
 
-use crate::{exit, exit::Exit, exit::Failure, face::Face, lines, signals};
+use crate::exit::{self, Exit, Failure, lacks_resource};
+use crate::{face::Face, lines, signals};
 use anyhow::Result;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use gatewright_config::{Config, Program};
@@ -145,7 +146,14 @@ fn tell(face: Face, error: &anyhow::Error) -> Exit {
     if error.chain().any(broken_pipe) {
         return Exit::Success;
     }
-    let exit = error.downcast_ref::<Failure>().map_or(Exit::Negative, |failure| failure.exit);
+    let is_full = |cause: &(dyn std::error::Error + 'static)| {
+        cause.downcast_ref::<std::io::Error>().is_some_and(lacks_resource)
+    };
+    let exit = match error.downcast_ref::<Failure>() {
+        Some(failure) => failure.exit,
+        None if error.chain().any(is_full) => Exit::Unavailable,
+        None => Exit::Negative,
+    };
     face.failure(exit, &format!("{error:#}"));
     exit
 }

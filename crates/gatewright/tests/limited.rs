@@ -144,3 +144,27 @@ fn a_flood_of_connections_leaves_the_control_socket_its_descriptors() {
     let serves = || limited.ask("GET", "/cse-in", "", "").contains(" 200 ");
     assert!(wait_until(WITHIN, serves), "it serves again");
 }
+
+/// What a verb writes without room ends as a full disk does, and leaves no part of a file in the way.
+#[test]
+fn an_output_file_without_room_is_69_and_is_not_left_behind() {
+    let folder = PathBuf::from(format!("/tmp/gatewright-no-room-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let run = |arguments: &str| {
+        let script = format!("trap '' XFSZ; ulimit -f 0; exec \"$0\" {arguments}");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script, env!("CARGO_BIN_EXE_gatewright")]).current_dir(&folder);
+        shell.output().unwrap()
+    };
+    let said = run("init health -o health.toml");
+    let error = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert_eq!(said.status.code(), Some(69), "{error}");
+    assert!(error.contains("health.toml"), "{error}");
+    assert!(!folder.join("health.toml").exists(), "half a description");
+    let said = run("man --output .");
+    let error = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert_eq!(said.status.code(), Some(69), "{error}");
+    // Answers as long as a pipe takes are not concerned.
+    assert!(run("init health").status.success());
+    fs::remove_dir_all(folder).unwrap();
+}

@@ -75,7 +75,12 @@ fn list(face: Face) -> Result<Exit> {
 
 /// Writes a new file: what the user wrote is never replaced.
 fn write(path: &str, text: &str) -> Result<(), Failure> {
-    let written = File::create_new(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    let written = File::create_new(path).and_then(|mut file| {
+        file.write_all(text.as_bytes()).inspect_err(|_| {
+            // Half a description would be in the way of the next try.
+            let _ = std::fs::remove_file(path);
+        })
+    });
     written.map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => {
             Failure::new(Exit::Negative, format!("{path} is there already and is not replaced"))

@@ -142,7 +142,11 @@ fn save(path: &str, program: &str, test: &str) -> Result<(), Failure> {
         Some(import) => format!("use \"{import}\"\n\n{test}"),
         None => test.to_owned(),
     };
-    file.write_all(text.as_bytes()).map_err(failure)
+    file.write_all(text.as_bytes()).map_err(|error| {
+        // Half a test would be in the way of the next try.
+        let _ = std::fs::remove_file(path);
+        failure(error)
+    })
 }
 
 /// How the file `path` imports `program`: by its name from the same folder, else by its whole path;

@@ -224,7 +224,7 @@ fn only_what_was_configured() {
         said.contains("it was not started with")
     };
     assert!(wait_until(Duration::from_secs(20), is_refused), "{said}");
-    fs::write(folder.join("other.key"), "another secret").unwrap();
+    fs::write(folder.join("other.key"), "another secret of it").unwrap();
     let said = experiment("other.key");
     assert!(said.contains("it does not have the same key"), "{said}");
     agent.kill().unwrap();

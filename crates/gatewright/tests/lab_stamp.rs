@@ -155,6 +155,26 @@ fn octets_that_no_packet_has_are_refused() {
     }
 }
 
+/// A key that can be guessed authenticates nobody.
+#[test]
+fn a_short_key_is_refused() {
+    let folder = common::folder("lab-stamp-key");
+    let key = folder.join("lab.key");
+    let file = key.to_str().unwrap();
+    for text in ["", "k", "fifteen octets!\n"] {
+        fs::write(&key, text).unwrap();
+        for verb in [
+            &["lab", "stamp", "send", "127.0.0.1:9", "--key-file", file][..],
+            &["lab", "stamp", "reflect", "--stop-after", "0", "--key-file", file],
+            &["lab", "agent", "--stop-after", "0", "--key-file", file],
+        ] {
+            let answer = gatewright(verb);
+            assert_eq!(answer.code, 78, "{verb:?}: {}", answer.err);
+            assert!(answer.err.contains("16 at the least"), "{}", answer.err);
+        }
+    }
+}
+
 /// Nothing came back of what was sent in one of two sessions.
 #[test]
 fn a_session_of_which_nothing_came_back_is_no_success() {

@@ -78,7 +78,8 @@ struct StampSend {
 /// The key of authenticated sessions.
 #[derive(Debug, clap::Args)]
 pub(super) struct StampKeyFile {
-    /// File with the key of authenticated sessions: all its octets, without a line feed at the end.
+    /// File with the key of authenticated sessions: all its octets, 16 at the least, without a line feed
+    /// at the end.
     #[arg(long, value_name = "FILE")]
     pub(super) key_file: Option<PathBuf>,
 }
@@ -89,13 +90,20 @@ impl StampKeyFile {
         let shown = path.to_string_lossy();
         let octets = read_octets(&shown, KEY_FILE_MAX)?;
         let key = octets.strip_suffix(b"\n").unwrap_or(&octets);
-        if key.is_empty() {
-            let message = format!("{shown}: an empty key authenticates nobody");
+        if key.len() < KEY_OCTETS_MIN {
+            let message = format!(
+                "{shown}: a key of {} octets can be guessed: {KEY_OCTETS_MIN} at the least, as by \
+                 `head -c 32 /dev/urandom > {shown}`",
+                key.len()
+            );
             return Err(Failure::new(Exit::Configuration, message));
         }
         Ok(Some(StampKey::new(key)))
     }
 }
+
+/// Octets of a key at the least: as many as the truncated HMAC of a packet has (RFC 8762 §4.4).
+const KEY_OCTETS_MIN: usize = 16;
 
 /// Octets of a key file at the most; HMAC-SHA-256 makes 32 of any that are more than 64.
 const KEY_FILE_MAX: u64 = 64 << 10;

@@ -2,7 +2,9 @@
 
 use crate::status::{Refusal, Status};
 use crate::unique::check_keys;
+use ciborium::de::Error as CborError;
 use serde_json::Value;
+use std::io;
 
 /// Serialisation of content.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
@@ -74,9 +76,19 @@ pub fn json_from_cbor(octets: &[u8]) -> Result<String, Refusal> {
 ///
 /// 4000 if the octets are no CBOR, or CBOR that JSON cannot say, or a map has a key twice.
 pub(crate) fn value_of_cbor(octets: &[u8]) -> Result<Value, Refusal> {
-    let no_cbor = |error| Refusal::bad(format!("no CBOR: {error}"));
     check_keys(&ciborium::from_reader(octets).map_err(no_cbor)?)?;
     ciborium::from_reader(octets).map_err(no_cbor)
+}
+
+/// Why octets are no CBOR that is taken, in words: the library writes the names of its own types.
+fn no_cbor(error: CborError<io::Error>) -> Refusal {
+    let at = |offset: Option<usize>| offset.map_or(String::new(), |it| format!(" at octet {it}"));
+    Refusal::bad(match error {
+        CborError::Io(_) => "no CBOR: it ends before its last item does".to_owned(),
+        CborError::Syntax(offset) => format!("no CBOR: no item begins{}", at(Some(offset))),
+        CborError::Semantic(offset, why) => format!("CBOR with a wrong item{}: {why}", at(offset)),
+        CborError::RecursionLimitExceeded => "CBOR that is nested too deeply".to_owned(),
+    })
 }
 
 /// CBOR octets from JSON text: how a binding sends content in CBOR.
@@ -90,4 +102,29 @@ pub fn cbor_from_json(text: &str) -> Result<Vec<u8>, Refusal> {
     let mut octets = Vec::new();
     ciborium::into_writer(&value, &mut octets).map_err(|error| fault(error.to_string()))?;
     Ok(octets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is wrong with CBOR is said in words, without names of types.
+    #[test]
+    fn errors_of_cbor_are_words() {
+        let deep = [&[0x81; 300][..], &[0]].concat();
+        for (octets, why) in [
+            (&b""[..], "ends before"),
+            (b"\xa1\x61", "ends before"),
+            (b"\x61\xff", "no item begins at octet"),
+            (b"\xff", "wrong item"),
+            (b"\xa1\x40\x01", "wrong item"),
+            (&deep, "nested too deeply"),
+        ] {
+            let refusal = value_of_cbor(octets).unwrap_err();
+            let words = refusal.debug.to_string();
+            assert!(words.contains(why), "{octets:x?}: {words}");
+            let is_plain = !words.contains(['{', '(', '"']) && !words.contains("Error");
+            assert!(is_plain, "{words}");
+        }
+    }
 }

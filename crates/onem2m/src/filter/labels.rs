@@ -59,6 +59,8 @@ impl LabelsQuery {
             (key, "NI") => list(operand).map(|values| (key, Condition::NoneOf(values))),
             _ => None,
         };
+        // Parentheses are those of a list: a key with one is a broken list.
+        let read = read.filter(|(key, _)| !key.contains(['(', ')']));
         let (key, condition) = read.ok_or_else(|| {
             Refusal::bad(
                 "lbq is KEY, NT KEY, KEY:VALUE, KEY EQ|NE VALUE or KEY IN|NI (VALUE, ...), \
@@ -164,6 +166,7 @@ mod tests {
             ("name EQ Ada Lovelace", &["name:Ada Lovelace"], &["name:Ada"]),
             ("name:Ada Lovelace", &["name:Ada Lovelace"], &["name:Ada"]),
             ("at:urn:x:1", &["at:urn:x:1"], &["at:urn"]),
+            ("room:(east)", &["room:(east)"], &["room:east"]),
             ("NT", &["NT", "NT:1"], &["N"]),
         ];
         for (query, good, bad) in cases {
@@ -192,6 +195,13 @@ mod tests {
             "color:",
             "color EQ",
             "color NE ",
+            "(",
+            ")",
+            "(red)",
+            "IN(red)",
+            "color(",
+            "NT (red",
+            "NT (",
             "color IN",
             "color IN red",
             "color IN ()",

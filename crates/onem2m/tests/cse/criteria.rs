@@ -188,6 +188,7 @@ fn wrong_criteria_are_bad_requests() {
     let mut bench = bench_with_places();
     for (name, value, status) in [
         ("lbq", "color IS red", 4000),
+        ("lbq", "(", 4000),
         ("cfs", "2", 4000),
         ("cfq", "spo2", 4000),
         ("cfq", "$[?search(@, 'x')]", 5001),

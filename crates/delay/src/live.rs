@@ -27,7 +27,8 @@ pub struct DelayReading {
     pub rate: f64,
     /// a of the service time S(b) = a + c·b, in microseconds.
     pub a_us: f64,
-    /// c, in nanoseconds for each octet; `None` where sizes hardly vary or are not known.
+    /// c, in nanoseconds for each octet; `None` where sizes hardly vary or are not known, and where
+    /// larger ones took no longer.
     pub c_ns: Option<f64>,
     /// Share of the time in which a server is busy, by the model; with unlimited servers how many
     /// are served at the same time, on average.
@@ -225,7 +226,8 @@ impl SojournSpan {
         Some((mean * sums.values * 1e-9 / all, variation))
     }
 
-    /// Seconds for each octet, by least squares; `None` where sizes hardly vary.
+    /// Seconds for each octet, by least squares; `None` where sizes hardly vary, and where larger ones
+    /// took no longer: no octet takes less than no time.
     fn slope(&self) -> Option<f64> {
         let sums = self.times.sums();
         let count = sums.count;
@@ -234,7 +236,8 @@ impl SojournSpan {
         if octets <= 0.0 || spread < SIZES_VARY * octets * octets {
             return None;
         }
-        Some((sums.products / count - sums.values / count * octets) / spread * 1e-9)
+        let slope = (sums.products / count - sums.values / count * octets) / spread * 1e-9;
+        (slope >= 0.0).then_some(slope)
     }
 }
 
@@ -377,6 +380,20 @@ mod tests {
         assert!((reading.a_us - 20.0).abs() < 1.0, "{reading:?}");
         // 100/s of 32 µs on two servers.
         assert!((reading.load - 0.0016).abs() < 1e-4, "{reading:?}");
+    }
+
+    /// By chance small ones took longer: then the sizes say nothing, and a is the mean.
+    #[test]
+    fn no_octet_takes_less_than_no_time() {
+        let mut model = LiveModel::new(ServerCount::Unlimited);
+        let mut times = Histogram::default();
+        assert_eq!(model.observe(Duration::ZERO, &times), None);
+        for octets in (100..1500).step_by(100).cycle().take(2800) {
+            times.add(Sample::from(40_000 - 15 * octets).of_octets(octets));
+        }
+        let reading = model.observe(Duration::from_secs(28), &times).unwrap();
+        assert_eq!(reading.c_ns, None);
+        assert!((reading.a_us - 28.75).abs() < 1.0, "{reading:?}");
     }
 
     #[test]

@@ -71,22 +71,44 @@ pub(crate) fn link(port: &Port) -> LogEvent {
     about(level, kind, format!("link {name} is {word}")).with("link", name).with("state", word)
 }
 
-/// A bridge port forwards or stands by, or can carry frames no more.
-pub(crate) fn port(port: &StationPort) -> LogEvent {
+/// A bridge port forwards or stands by, or can carry frames no more, or again (`is_new`).
+pub(crate) fn port(port: &StationPort, is_new: bool) -> LogEvent {
     let (name, word) = (&port.name, port.word());
     let (level, kind) = match word {
         "forwards" => (LogLevel::Info, "mesh-port-forwards"),
         "stands by" => (LogLevel::Info, "mesh-port-standby"),
         _ => (LogLevel::Warning, "mesh-port-down"),
     };
-    let text = match word {
+    about(level, kind, port_text(name, word, is_new)).with("port", name).with("state", word)
+}
+
+/// A new port listens before it forwards; one that stands by later has heard another one that does.
+fn port_text(name: &str, word: &str, is_new: bool) -> String {
+    match word {
         "forwards" => format!("port {name} forwards: its stations are in the mesh by this node"),
-        "stands by" => format!("port {name} stands by, and another one of its segment forwards"),
+        "stands by" if is_new => {
+            format!(
+                "port {name} is up: it listens, and forwards if no other port of its segment does"
+            )
+        }
+        "stands by" => format!("port {name} stands by: another port of its segment forwards"),
         _ => format!("port {name} is {word}"),
-    };
-    about(level, kind, text).with("port", name).with("state", word)
+    }
 }
 
 pub(crate) fn about(level: LogLevel, kind: &'static str, text: String) -> LogEvent {
     LogEvent::new(level, PART, kind, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where no other port is, none is said to forward.
+    #[test]
+    fn a_new_port_listens_and_one_that_gives_way_stands_by() {
+        assert!(!port_text("lan0", "stands by", true).contains("another port"));
+        let gives_way = "port lan0 stands by: another port of its segment forwards";
+        assert_eq!(port_text("lan0", "stands by", false), gives_way);
+    }
 }

@@ -102,12 +102,12 @@ fn listed(entry: &DirEntry) -> Option<ReportEntry> {
 
 /// Whether a name can be a report's: it leads to no other folder, and is not hidden.
 fn is_report_name(name: &str) -> bool {
-    let is_plain = |octet: u8| octet.is_ascii_alphanumeric() || b"-_.".contains(&octet);
+    let is_plain = |character: char| character != '/' && !character.is_control();
     let is_of_html = name.strip_suffix(".html").is_some_and(|stem| !stem.is_empty());
     is_of_html
         && name.len() <= NAME_OCTETS_MAX
         && !name.starts_with('.')
-        && name.bytes().all(is_plain)
+        && name.chars().all(is_plain)
 }
 
 /// Opens a regular file of the folder.
@@ -205,7 +205,13 @@ mod tests {
 
     #[test]
     fn a_name_leads_to_no_other_folder() {
-        for good in ["lab-default.html", "a.html", "2026_11.v2.html"] {
+        for good in [
+            "lab-default.html",
+            "a.html",
+            "2026_11.v2.html",
+            "lab-two relays, \"fast\" & slow.html",
+            "ä.html",
+        ] {
             assert!(is_report_name(good), "{good}");
         }
         let long = format!("{}.html", "a".repeat(NAME_OCTETS_MAX));
@@ -219,7 +225,7 @@ mod tests {
             "a.htm",
             "a.html ",
             "a\0.html",
-            "ä.html",
+            "a\n.html",
             "a.json",
             &long,
         ] {

@@ -171,7 +171,7 @@ impl Driver {
         known.forwards = forwards;
         // What takes it down says so itself.
         if known.is_up {
-            self.sink.log(report::port(known));
+            self.sink.log(report::port(known, false));
         }
     }
 
@@ -200,7 +200,7 @@ impl Driver {
                 self.input(MeshInput::PortUp { port, address });
             }
             if let Some(known) = self.bridge.get(number).filter(|_| was != is_up) {
-                self.sink.log(report::port(known));
+                self.sink.log(report::port(known, true));
             }
         }
     }

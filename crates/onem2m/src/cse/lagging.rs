@@ -90,13 +90,11 @@ impl Lagging {
 
 /// What a notification of a child takes up at most.
 fn room_of_notification(child: &Resource) -> MessageRoom {
-    match &child.representation {
-        Some(text) => MessageRoom::of(text.len() + 2 * EVENT_OCTETS),
-        None => {
-            let room = MessageRoom::of(child.stored_octets());
-            MessageRoom { places: child.places(), ..room }
-        }
-    }
+    let Some(text) = &child.representation else {
+        let room = MessageRoom::of(child.stored_octets());
+        return MessageRoom { places: child.places(), ..room };
+    };
+    MessageRoom::of(text.len() + 2 * EVENT_OCTETS)
 }
 
 impl Cse {

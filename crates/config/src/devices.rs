@@ -2,7 +2,6 @@
 
 use crate::home_assistant::HomeAssistant;
 use crate::located::Located;
-use crate::model::Config;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -48,24 +47,6 @@ pub struct Devices {
     pub silent: Vec<SilentAfter>,
     /// Where devices are announced to Home Assistant.
     pub home_assistant: Option<HomeAssistant>,
-}
-
-const MIB: u64 = 1024 * 1024;
-/// Octets of readings that wait for the registrar, if no bound is given.
-const WAITING_OCTETS: u64 = 128 * MIB;
-/// Part of the store's bound that those of readings take at most then, and those of notifications.
-const STORE_SHARE: u64 = 16;
-
-impl Config {
-    /// Maximum octets of devices' readings that wait for the registrar, and of notifications that wait
-    /// for others.
-    pub fn waiting_octets(&self) -> (u64, u64) {
-        let store = self.cse.as_ref().and_then(|cse| cse.store_mib);
-        let share = store.map(|mib| u64::from(mib) * MIB / STORE_SHARE);
-        let most = WAITING_OCTETS.min(share.unwrap_or(WAITING_OCTETS));
-        let given = self.devices.as_ref().and_then(|devices| devices.waiting_mib);
-        (given.map_or(most, |mib| u64::from(mib) * MIB), most)
-    }
 }
 
 /// Time without a report after which devices count as silent.

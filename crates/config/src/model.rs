@@ -76,6 +76,16 @@ pub struct Config {
 }
 
 impl Config {
+    /// Maximum octets of devices' readings that wait for the registrar, and of notifications that wait
+    /// for others.
+    pub fn waiting_octets(&self) -> (u64, u64) {
+        let store = self.cse.as_ref().and_then(|cse| cse.store_mib);
+        let share = store.map(|mib| u64::from(mib) * MIB / STORE_SHARE);
+        let most = WAITING_OCTETS.min(share.unwrap_or(WAITING_OCTETS));
+        let given = self.devices.as_ref().and_then(|devices| devices.waiting_mib);
+        (given.map_or(most, |mib| u64::from(mib) * MIB), most)
+    }
+
     /// This description, with relative paths of programs, of their parameter files, of the capture
     /// files of links, of databases, of reports, of the certificates' files and of Unix sockets
     /// resolved in `folder`.
@@ -135,6 +145,12 @@ impl Config {
         self
     }
 }
+
+const MIB: u64 = 1024 * 1024;
+/// Octets of readings that wait for the registrar, if no bound is given.
+const WAITING_OCTETS: u64 = 128 * MIB;
+/// Part of the store's bound that those of readings take at most then, and those of notifications.
+const STORE_SHARE: u64 = 16;
 
 /// What stands before the name of a credential in place of a path.
 const CREDENTIAL: &str = "credential:";

@@ -15,7 +15,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// and UDP-Lite, directly after the IP header. Only the first fragment carries ports, so the
 /// fragments of two hosts are a separate flow.
 pub fn flow_of(frame: &[u8], framing: Framing) -> Option<u32> {
-    let packet = framing.ip_packet(frame)?;
+    flow_of_packet(framing.ip_packet(frame)?)
+}
+
+/// The same for an IP packet.
+pub(crate) fn flow_of_packet(packet: &[u8]) -> Option<u32> {
     match packet.first()? >> 4 {
         4 => of_ipv4(packet),
         6 => of_ipv6(packet),

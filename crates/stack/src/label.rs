@@ -3,6 +3,7 @@
 
 use crate::{
     At, Layer, LinkNeighbours, Out, Reason, UNCLAIMED,
+    flow::flow_of_packet,
     layer::Each,
     link_layer::{NO_HEADROOM, NO_NEXT_HOP, TRUNCATED},
     station::{Station, Stations},
@@ -124,7 +125,8 @@ impl LabelLayer {
         };
         let class = class_of(packet).ok_or(Unlabelled::Drop(NOT_IP))?;
         let key = PathKey { destination: station.octets(), class };
-        let found = self.own.table.path_hop(key);
+        let flow = flow_of_packet(packet.octets()).unwrap_or_default();
+        let found = self.own.table.path_hop_of(key, flow);
         let (place, hop) = found.map_err(|error| Unlabelled::Drop(reason(error, NO_PATH)))?;
         let label = hop.label.ok_or(Unlabelled::Drop(NO_PATH))?;
         let entry = LabelEntryFields {

@@ -9,7 +9,7 @@
 //!                   key 0  key 1  select  unused  next hop 0       next hop 1       unused
 //! next hop          link, outgoing label, link-layer address (6 octets, 2 unused)
 //! select            bit 0: the primary's number; 1: there is a primary; 2: there is a backup;
-//!                   from bit 3: a number that changes with every write
+//!                   3: flows are spread over both; from bit 4: a number that changes with every write
 //! link, 4 words     0      1          2, 3
 //!                   up     interface  own link-layer address (6 octets), flags (2 octets)
 //! ```
@@ -72,7 +72,8 @@ const PRESENT: u32 = 1 << 31;
 const IS_SECOND: u32 = 1;
 const HAS_PRIMARY: u32 = 1 << 1;
 const HAS_BACKUP: u32 = 1 << 2;
-const GENERATION: u32 = 1 << 3;
+const SPREADS: u32 = 1 << 3;
+const GENERATION: u32 = 1 << 4;
 /// The outgoing label of a next hop that pops.
 const POP: u32 = u32::MAX;
 const NO_SUPER_FRAMES: u32 = 1 << 16;
@@ -207,7 +208,7 @@ impl LabelTable {
     pub fn label_hop(&self, label: u32) -> Result<(u32, LabelHop), NoLabelHop> {
         let place = self.place_of_label(label).ok_or(NoLabelHop::Unknown)?;
         let entry = entry(&self.0.labels, place).ok_or(NoLabelHop::Unknown)?;
-        self.choose(entry, [label | PRESENT, 0]).map(|hop| (place, hop))
+        self.choose(entry, [label | PRESENT, 0], 0).map(|hop| (place, hop))
     }
 
     /// The next hop of a packet to a destination, with the number of the path's place.
@@ -216,10 +217,20 @@ impl LabelTable {
     ///
     /// [`NoLabelHop`] says why there is none.
     pub fn path_hop(&self, key: PathKey) -> Result<(u32, LabelHop), NoLabelHop> {
+        self.path_hop_of(key, 0)
+    }
+
+    /// The same for a packet of a flow, by the flow's hash: of a path that is spread, flows with an odd
+    /// one take the backup.
+    ///
+    /// # Errors
+    ///
+    /// [`NoLabelHop`] says why there is none.
+    pub fn path_hop_of(&self, key: PathKey, flow: u32) -> Result<(u32, LabelHop), NoLabelHop> {
         let words = key.words();
         let place = self.path_place(words).ok_or(NoLabelHop::Unknown)?;
         let entry = entry(&self.0.paths, place).ok_or(NoLabelHop::Unknown)?;
-        self.choose(entry, words).map(|hop| (place, hop))
+        self.choose(entry, words, flow).map(|hop| (place, hop))
     }
 
     /// Whether packets may leave by the link.
@@ -238,19 +249,21 @@ impl LabelTable {
             .find(|&place| entry(&self.0.paths, place).is_some_and(|entry| key_of(entry) == words))
     }
 
-    /// The next hop in force: the primary, or the backup if the primary's link is down.
+    /// The next hop in force: the primary, or the backup if the primary's link is down. Of a spread
+    /// entry, a flow has the backup as its primary if its hash is odd.
     #[inline]
-    fn choose(&self, entry: &EntryWords, key: [u32; 2]) -> Result<LabelHop, NoLabelHop> {
+    fn choose(&self, entry: &EntryWords, key: [u32; 2], flow: u32) -> Result<LabelHop, NoLabelHop> {
         for _ in 0..ATTEMPTS {
             let select = entry[SELECT].load(Ordering::Acquire);
             if key_of(entry) != key {
                 return Err(NoLabelHop::Unknown);
             }
-            let primary = hop_of(entry, select & IS_SECOND);
+            let number = (select ^ ((select / SPREADS) & flow)) & IS_SECOND;
+            let primary = hop_of(entry, number);
             let found = if select & HAS_PRIMARY != 0 && self.is_up(primary.link) {
                 Ok(primary)
             } else {
-                let backup = hop_of(entry, (select & IS_SECOND) ^ 1);
+                let backup = hop_of(entry, number ^ 1);
                 let stands = select & HAS_BACKUP != 0 && self.is_up(backup.link);
                 if stands { Ok(backup) } else { Err(NoLabelHop::LinkDown) }
             };
@@ -357,7 +370,7 @@ impl LabelTableWriter {
             (None, Some(_)) => free().ok_or(LabelTableError::LabelsFull(label))?,
         };
         if let Some(entry) = entry(&self.0.0.labels, place) {
-            write(entry, [label | PRESENT, 0], hops);
+            write(entry, [label | PRESENT, 0], hops, 0);
         }
         Ok(())
     }
@@ -372,6 +385,29 @@ impl LabelTableWriter {
         key: PathKey,
         hops: Option<&LabelHops>,
     ) -> Result<(), LabelTableError> {
+        self.write_path(key, hops, 0)
+    }
+
+    /// Sets the next hops of a path whose flows are spread over both; each has the other one while its
+    /// link is down.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::set_path`].
+    pub fn set_spread_path(
+        &mut self,
+        key: PathKey,
+        hops: &LabelHops,
+    ) -> Result<(), LabelTableError> {
+        self.write_path(key, Some(hops), SPREADS)
+    }
+
+    fn write_path(
+        &mut self,
+        key: PathKey,
+        hops: Option<&LabelHops>,
+        spreads: u32,
+    ) -> Result<(), LabelTableError> {
         if key.class >= LABEL_CLASSES {
             return Err(LabelTableError::Class(key.class));
         }
@@ -383,7 +419,7 @@ impl LabelTableWriter {
             (None, Some(_)) => self.free_place(words).ok_or(LabelTableError::PathsFull)?,
         };
         if let Some(entry) = entry(&self.0.0.paths, place) {
-            write(entry, words, hops);
+            write(entry, words, hops, spreads);
         }
         Ok(())
     }
@@ -469,7 +505,7 @@ fn write_hop(entry: &EntryWords, number: u32, hop: LabelHop) {
 }
 
 /// Changes an entry so that a reader at any moment finds the earlier next hops or the new ones.
-fn write(entry: &EntryWords, key: [u32; 2], hops: Option<&LabelHops>) {
+fn write(entry: &EntryWords, key: [u32; 2], hops: Option<&LabelHops>, spreads: u32) {
     let mut select = entry[SELECT].load(Ordering::Relaxed);
     // Stores `value` with the next number, after all stores before and before all behind it.
     let mut choose = |value: u32| {
@@ -502,7 +538,7 @@ fn write(entry: &EntryWords, key: [u32; 2], hops: Option<&LabelHops>) {
     }
     if let Some(backup) = hops.backup {
         write_hop(entry, primary ^ 1, backup);
-        choose(primary | HAS_PRIMARY | HAS_BACKUP);
+        choose(primary | HAS_PRIMARY | HAS_BACKUP | spreads);
     }
     if is_new {
         entry[1].store(key[1], Ordering::Relaxed);
@@ -569,6 +605,35 @@ mod tests {
         assert_eq!(hop_at(&table, 100), Err(NoLabelHop::LinkDown));
         writer.set_link_up(1, true).unwrap();
         assert_eq!(hop_at(&table, 100), Ok(A));
+    }
+
+    /// Flows keep their next hop, take the other one while its link is down, and are no longer spread
+    /// once the path is set without that.
+    #[test]
+    fn a_spread_path_divides_its_flows() {
+        let mut writer = writer();
+        let table = writer.table();
+        let key = PathKey { destination: [2, 0, 0, 0, 0, 9], class: 2 };
+        let hops = LabelHops { primary: A, backup: Some(B) };
+        let of = |flow| table.path_hop_of(key, flow).map(|(_, hop)| hop);
+        writer.set_spread_path(key, &hops).unwrap();
+        for flow in 0..64 {
+            assert_eq!(of(flow), Ok(if flow % 2 == 0 { A } else { B }), "{flow}");
+        }
+        writer.set_link_up(2, false).unwrap();
+        assert_eq!([of(0), of(1)], [Ok(A), Ok(A)]);
+        writer.set_link_up(1, false).unwrap();
+        assert_eq!(of(1), Err(NoLabelHop::LinkDown));
+        writer.set_link_up(2, true).unwrap();
+        assert_eq!([of(0), of(1)], [Ok(B), Ok(B)]);
+        writer.set_link_up(1, true).unwrap();
+        // Another primary: what was the backup of even flows is that of odd ones.
+        writer.set_spread_path(key, &LabelHops { primary: B, backup: Some(C) }).unwrap();
+        assert_eq!([of(0), of(1)], [Ok(B), Ok(C)]);
+        writer.set_spread_path(key, &LabelHops { primary: B, backup: None }).unwrap();
+        assert_eq!([of(0), of(1)], [Ok(B), Ok(B)]);
+        writer.set_path(key, Some(&hops)).unwrap();
+        assert_eq!([of(0), of(1)], [Ok(A), Ok(A)]);
     }
 
     #[test]

@@ -29,6 +29,7 @@
 #define IS_SECOND (1u << 0)
 #define HAS_PRIMARY (1u << 1)
 #define HAS_BACKUP (1u << 2)
+#define SPREADS (1u << 3)
 
 struct label_hop {
     u32 link;
@@ -130,6 +131,7 @@ struct sk_buff {
 static long (*const vlan_push)(struct sk_buff *skb, u16 protocol, u16 tci) = (void *)18;
 static long (*const vlan_pop)(struct sk_buff *skb) = (void *)19;
 static int (*const redirect)(u32 interface, u64 flags) = (void *)23;
+static u32 (*const flow_hash)(struct sk_buff *skb) = (void *)34;
 static long (*const pull_data)(struct sk_buff *skb, u32 octets) = (void *)39;
 static long (*const change_head)(struct sk_buff *skb, u32 octets, u64 flags) = (void *)43;
 
@@ -170,16 +172,17 @@ struct found {
     u16 address[3];
 };
 
-/* The next hop in force: the primary, or the backup if the primary's link is down. A writer changes
- * only what `select` does not name; `select` tells whether it has changed since. */
-INLINE enum label_reason choose_once(volatile struct label_entry *entry, u32 key0, u32 key1,
+/* The next hop in force: the primary, or the backup if the primary's link is down. Of a spread entry, a
+ * flow has the backup as its primary if its hash is odd. A writer changes only what `select` does not
+ * name; `select` tells whether it has changed since. */
+INLINE enum label_reason choose_once(volatile struct label_entry *entry, u32 key0, u32 key1, u32 flow,
                                      struct found *found)
 {
     u32 select = entry->select;
     fence();
     if (entry->key[0] != key0 || entry->key[1] != key1)
         return UNKNOWN;
-    u32 number = select & IS_SECOND;
+    u32 number = (select ^ (select / SPREADS & flow)) & IS_SECOND;
     volatile struct label_hop *hop = &entry->hops[number];
     found->link = hop->link & (LINKS_MAX - 1);
     if (UNLIKELY(!(select & HAS_PRIMARY) || !links[found->link].up)) {
@@ -196,12 +199,12 @@ INLINE enum label_reason choose_once(volatile struct label_entry *entry, u32 key
     return LIKELY(entry->select == select) ? SWAPPED : UNSETTLED;
 }
 
-INLINE enum label_reason choose(volatile struct label_entry *entry, u32 key0, u32 key1,
+INLINE enum label_reason choose(volatile struct label_entry *entry, u32 key0, u32 key1, u32 flow,
                                 struct found *found)
 {
-    enum label_reason reason = choose_once(entry, key0, key1, found);
+    enum label_reason reason = choose_once(entry, key0, key1, flow, found);
     if (UNLIKELY(reason == UNSETTLED))
-        reason = choose_once(entry, key0, key1, found);
+        reason = choose_once(entry, key0, key1, flow, found);
     return reason;
 }
 

@@ -74,8 +74,10 @@ SECTION("tc") int label_push(struct sk_buff *skb)
     reason = UNKNOWN;
     if (place >= PATHS_MAX)
         goto up;
+    /* The kernel's hash of the flow: its socket's, or that of its addresses and ports. */
+    u32 flow = paths[place].select & SPREADS ? flow_hash(skb) : 0;
     struct found found;
-    reason = choose(&paths[place], key0, key1, &found);
+    reason = choose(&paths[place], key0, key1, flow, &found);
     if (UNLIKELY(reason != SWAPPED))
         goto up;
     return push(skb, place, class, &found, octets);

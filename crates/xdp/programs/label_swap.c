@@ -15,7 +15,7 @@ SECTION("xdp") int label_swap(struct xdp_md *context)
     u32 entry = BE32(frame->entry), label = entry >> 12, place = label_place(label);
     struct found found;
     if (place >= LABELS_MAX || (entry & 0xff) <= 1 ||
-        choose(&labels[place], label | LABEL_PRESENT, 0, &found) != SWAPPED ||
+        choose(&labels[place], label | LABEL_PRESENT, 0, 0, &found) != SWAPPED ||
         found.label == LABEL_POP)
         return XDP_PASS;
     int verdict = redirect_map(&ports, found.link, XDP_PASS);

@@ -110,7 +110,7 @@ SECTION("tc") int label_switch(struct sk_buff *skb)
     if (place >= LABELS_MAX)
         goto up;
     struct found found;
-    reason = choose(&labels[place], label | LABEL_PRESENT, 0, &found);
+    reason = choose(&labels[place], label | LABEL_PRESENT, 0, 0, &found);
     if (UNLIKELY(reason != SWAPPED))
         goto up;
     /* RFC 3032 §2.4.2: a packet whose outgoing TTL would be 0 is not forwarded. */

@@ -51,6 +51,7 @@ fn main() -> ExitCode {
         trial("what_goes_nowhere_is_passed_up_as_it_came", &missing, what_goes_nowhere),
         trial("stations_at_a_bridge_port_see_no_labels", &missing, stations_at_a_bridge_port),
         trial("one_store_moves_to_the_backup", &missing, one_store_moves_to_the_backup),
+        trial("a_spread_path_divides_its_flows", &missing, a_spread_path_divides_its_flows),
         trial("the_driver_swaps_like_the_kernel", &missing, the_driver_swaps_like_the_kernel),
         trial("ping_crosses_a_line", &line, line::ping_crosses_a_line),
         trial("tshark_sees_labels", &seen, line::tshark_sees_labels),
@@ -242,6 +243,41 @@ fn one_store_moves_to_the_backup() -> Result<(), Failed> {
     assert_eq!(count(&switching, LabelReason::LinkDown)?, 1);
     switching.tables().set_link_up(1, true)?;
     assert_eq!(label_of(&switch.run(&come, 1)?), 300);
+    Ok(())
+}
+
+/// UDP datagrams of 64 ports: each flow keeps its next hop, both are used, and all take the one that is
+/// up. Another class is not spread.
+fn a_spread_path_divides_its_flows() -> Result<(), Failed> {
+    let mut switching = switching()?;
+    let push = switching.push(0)?;
+    let hop = |link, label| LabelHop { link, address: NEXT, label: Some(label) };
+    let hops = LabelHops { primary: hop(1, 500), backup: Some(hop(2, 501)) };
+    let label_of = |run: &TestRun| u32::from_be_bytes(run.frame[14..18].try_into().unwrap()) >> 12;
+    let labels = |class: u8| -> Result<Vec<u32>, Failed> {
+        let flow = |port: u8| {
+            let mut packet = IPV4.to_vec();
+            (packet[1], packet[3], packet[9]) = (class << 5, 32, 17);
+            packet.truncate(20);
+            packet.extend([0x40, port, 0, 53, 0, 12, 0, 0, 1, 2, 3, 4]);
+            Ok(label_of(&push.run(&frame(FAR, HOST, 0x0800, &packet), 1)?))
+        };
+        (0..64).map(flow).collect()
+    };
+    // Precedence 0 is bulk, 1 background.
+    switching.tables().set_spread_path(PathKey { destination: FAR, class: 2 }, &hops)?;
+    let found = labels(0)?;
+    let odd = found.iter().filter(|&&label| label == 501).count();
+    assert!((8..=56).contains(&odd), "{odd} of 64");
+    assert!(found.iter().all(|label| [500, 501].contains(label)));
+    assert_eq!(labels(0)?, found);
+    assert_eq!(labels(1)?, [403; 64]);
+    switching.tables().set_link_up(2, false)?;
+    assert_eq!(labels(0)?, [500; 64]);
+    switching.tables().set_link_up(2, true)?;
+    assert_eq!(labels(0)?, found);
+    switching.tables().set_path(PathKey { destination: FAR, class: 2 }, Some(&hops))?;
+    assert_eq!(labels(0)?, [500; 64]);
     Ok(())
 }
 

@@ -1,5 +1,5 @@
-//! Failover of the mesh: the Lilith paper's Figure 6 in namespaces, whose cables are cut while
-//! datagrams pass.
+//! Failover of the mesh, or of routing daemons that are not ours: the Lilith paper's Figure 6 in
+//! namespaces, whose cables are cut while datagrams pass.
 //!
 //! ```text
 //!      ┌─ 1 ── 2 ─┐
@@ -8,14 +8,17 @@
 //! ```
 
 mod flow;
+mod peers;
 
 pub use flow::{EchoFlow, EchoedDatagram};
+pub use peers::PeerRouting;
 
 use gatewright_lsr::{MeshPathState, MeshRouter, MeshSetup};
 use gatewright_mesh::{MeshRouting, MeshTrust, Profile};
 use gatewright_part::EventSink;
 use gatewright_testbed::{Namespace, TestInterface, TestbedError, Veth, wait_until};
 use gatewright_xdp::SilentInterface;
+use peers::PeerDaemons;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io;
@@ -26,14 +29,18 @@ const CABLES: [(usize, usize); 9] =
     [(0, 1), (1, 2), (2, 7), (0, 3), (3, 4), (4, 7), (0, 5), (5, 6), (6, 7)];
 const NODES: usize = 8;
 const NAMES: [&str; NODES] = ["S", "1", "2", "3", "4", "5", "6", "T"];
-/// The two ends, and T's address.
+/// The two ends.
 const SOURCE: usize = 0;
 const TARGET: usize = 7;
-const TARGET_ADDRESS: &str = "10.99.0.8";
-/// How long a cable stays cut.
+/// The path that costs daemons least.
+const PEERS_PATH: [usize; 4] = [SOURCE, 1, 2, TARGET];
+/// How long a cable stays cut: with nodes of the mesh, and with daemons, which take longer.
 const CUT: Duration = Duration::from_secs(1);
+const CUT_OF_PEERS: Duration = Duration::from_secs(6);
 /// How long neighbours and backups may take to be found.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long daemons may take to find the cheapest path: on a busy machine babeld has others first.
+const PATIENCE_OF_PEERS: Duration = Duration::from_secs(100);
 
 /// Why the experiment cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -119,6 +126,7 @@ pub struct FailoverBed {
     cables: Vec<((usize, usize), Veth)>,
     routers: Vec<MeshRouter>,
     names: BTreeMap<String, usize>,
+    peers: Option<PeerDaemons>,
 }
 
 impl FailoverBed {
@@ -128,17 +136,7 @@ impl FailoverBed {
     ///
     /// [`FailoverError`]: without root, or where BPF is not to be had.
     pub fn new() -> Result<Self, FailoverError> {
-        let nodes = (0..NODES).map(|_| Namespace::new()).collect::<Result<Vec<_>, _>>()?;
-        let mut cables = Vec::new();
-        for (a, b) in CABLES {
-            let (Some(left), Some(right)) = (nodes.get(a), nodes.get(b)) else { continue };
-            let cable = Veth::with_queues(left, &towards(b), right, &towards(a), 1)?;
-            cable.a.disable_ipv6()?;
-            cable.b.disable_ipv6()?;
-            cable.up()?;
-            cables.push(((a, b), cable));
-        }
-        let mut this = Self { nodes, cables, routers: Vec::new(), names: BTreeMap::new() };
+        let mut this = Self::cabled()?;
         this.start()?;
         let heard = |router: &MeshRouter| {
             // The last of the links is the mesh interface's peer.
@@ -149,6 +147,35 @@ impl FailoverBed {
         };
         this.wait("all neighbours", |this| this.routers.iter().all(heard))?;
         Ok(this)
+    }
+
+    /// The same network whose nodes forward IP by routes of daemons that are not ours. The path by 1 and 2
+    /// costs less than the others.
+    ///
+    /// # Errors
+    ///
+    /// [`FailoverError`]: without root, or without the daemons.
+    pub fn of_peers(routing: PeerRouting) -> Result<Self, FailoverError> {
+        let mut this = Self::cabled()?;
+        this.peers = Some(PeerDaemons::start(routing, &this.nodes, &this.cables)?);
+        this.settle()?;
+        Ok(this)
+    }
+
+    /// The nodes with their cables.
+    fn cabled() -> Result<Self, FailoverError> {
+        let nodes = (0..NODES).map(|_| Namespace::new()).collect::<Result<Vec<_>, _>>()?;
+        let mut cables = Vec::new();
+        for (a, b) in CABLES {
+            let (Some(left), Some(right)) = (nodes.get(a), nodes.get(b)) else { continue };
+            let cable = Veth::with_queues(left, &towards(b), right, &towards(a), 1)?;
+            cable.a.disable_ipv6()?;
+            cable.b.disable_ipv6()?;
+            cable.up()?;
+            cables.push(((a, b), cable));
+        }
+        let (routers, names) = (Vec::new(), BTreeMap::new());
+        Ok(Self { nodes, cables, routers, names, peers: None })
     }
 
     fn start(&mut self) -> Result<(), FailoverError> {
@@ -169,28 +196,29 @@ impl FailoverBed {
             let router = router.map_err(|error| error.to_string())?;
             self.names.insert(router.state()?.node, number);
             self.routers.push(router);
-            let address = format!("10.99.0.{}/24", number + 1);
+            let address = format!("{}/24", address(number));
             node.ip(&["address", "add", &address, "dev", "mesh0"])?;
         }
         Ok(())
     }
 
     fn wait(&self, what: &str, holds: impl Fn(&Self) -> bool) -> Result<(), FailoverError> {
-        if wait_until(PATIENCE, || holds(self)) {
+        let patience = if self.peers.is_some() { PATIENCE_OF_PEERS } else { PATIENCE };
+        if wait_until(patience, || holds(self)) {
             return Ok(());
         }
-        Err(format!("{what}: not there after {} s", PATIENCE.as_secs()).into())
+        Err(format!("{what}: not there after {} s", patience.as_secs()).into())
     }
 
-    /// Starts a flow of datagrams of `len` octets from S to T, which T returns.
+    /// Starts a flow of datagrams of `len` octets of bounded delay from S to T, which T returns.
     ///
     /// # Errors
     ///
     /// [`FailoverError`] if the system gives no socket or thread.
     pub fn flow(&self, port: u16, len: usize, every: Duration) -> Result<EchoFlow, FailoverError> {
         let node = |number: usize| self.nodes.get(number).ok_or("no such node".to_owned());
-        let target = format!("{TARGET_ADDRESS}:{port}");
-        Ok(EchoFlow::start((node(SOURCE)?, node(TARGET)?), &target, len, every)?)
+        let ends = [address(SOURCE), format!("{}:{port}", address(TARGET))];
+        Ok(EchoFlow::start((node(SOURCE)?, node(TARGET)?), &ends, len, every)?)
     }
 
     /// Waits until both ends have a path and a backup.
@@ -199,6 +227,13 @@ impl FailoverBed {
     ///
     /// [`FailoverError::Node`] if they do not find one in time.
     pub fn settle(&self) -> Result<(), FailoverError> {
+        if self.peers.is_some() {
+            return self.wait("the cheapest path at both ends", |this| {
+                let mut back = PEERS_PATH;
+                back.reverse();
+                this.routed(SOURCE, TARGET) == PEERS_PATH && this.routed(TARGET, SOURCE) == back
+            });
+        }
         self.wait("a path and its backup at both ends", |this| {
             let both = [(SOURCE, TARGET), (TARGET, SOURCE)];
             both.iter().all(|&(own, other)| {
@@ -216,11 +251,29 @@ impl FailoverBed {
         to.filter(|to| is_other(&to.node)).flat_map(|to| to.paths).collect()
     }
 
-    /// The nodes of the path that carries bulk traffic from S to T.
+    /// The nodes by whose kernels' routes a packet goes; those so far, if one has none.
+    fn routed(&self, from: usize, to: usize) -> Vec<usize> {
+        let mut nodes = vec![from];
+        while let Some(node) = nodes.last().and_then(|&last| self.nodes.get(last)) {
+            let found = node.ip(&["-o", "route", "get", &address(to)]).unwrap_or_default();
+            let mut words = found.split_whitespace().skip_while(|word| *word != "dev");
+            let next = words.nth(1).and_then(|name| name.strip_prefix("to")?.parse().ok());
+            match next {
+                Some(next) if nodes.len() < NODES => nodes.push(next),
+                _ => break,
+            }
+        }
+        nodes
+    }
+
+    /// The nodes of the path that carries traffic of bounded delay, which keeps to one, from S to T.
     fn carrying(&self) -> Vec<usize> {
+        if self.peers.is_some() {
+            return self.routed(SOURCE, TARGET);
+        }
         let paths = self.paths(SOURCE, TARGET);
-        let bulk = |path: &&MeshPathState| path.carries && path.classes.contains(&2);
-        let relays = paths.iter().find(bulk).map(|path| path.relays.as_slice());
+        let bounded = |path: &&MeshPathState| path.carries && path.classes.contains(&1);
+        let relays = paths.iter().find(bounded).map(|path| path.relays.as_slice());
         let relays = relays.unwrap_or_default().iter().filter_map(|node| self.names.get(node));
         [SOURCE].into_iter().chain(relays.copied()).chain([TARGET]).collect()
     }
@@ -255,13 +308,17 @@ impl FailoverBed {
             far.down()?;
             None
         };
-        std::thread::sleep(CUT);
+        std::thread::sleep(if self.peers.is_some() { CUT_OF_PEERS } else { CUT });
         let (healed, after) = (flow.now(), self.carrying());
         match silent {
             Some(ends) => drop(ends),
             None => far.up()?,
         }
         let outage = flow.outage(began, healed);
+        if self.peers.is_some() {
+            self.settle()?;
+            return Ok(outcome(cut, (a, b), (began, healed, outage), (&path, &after)));
+        }
         self.wait("the healed neighbours", |this| {
             let hears = |own: usize, other: usize| {
                 let state = this.routers.get(own).and_then(|router| router.state().ok());
@@ -271,21 +328,35 @@ impl FailoverBed {
             };
             hears(a, b) && hears(b, a)
         })?;
-        Ok(CutOutcome {
-            cut,
-            cable: format!("{}–{}", name(a), name(b)),
-            at_ms: millis(began),
-            healed_ms: millis(healed),
-            outage_ms: outage.as_secs_f64() * 1e3,
-            before: drawn(&path),
-            after: drawn(&after),
-        })
+        Ok(outcome(cut, (a, b), (began, healed, outage), (&path, &after)))
     }
 
     /// The path that carries packets from S to T, drawn.
     pub fn path(&self) -> String {
         drawn(&self.carrying())
     }
+}
+
+fn outcome(
+    cut: CableCut,
+    (a, b): (usize, usize),
+    (began, healed, outage): (Duration, Duration, Duration),
+    (before, after): (&[usize], &[usize]),
+) -> CutOutcome {
+    CutOutcome {
+        cut,
+        cable: format!("{}–{}", name(a), name(b)),
+        at_ms: millis(began),
+        healed_ms: millis(healed),
+        outage_ms: outage.as_secs_f64() * 1e3,
+        before: drawn(before),
+        after: drawn(after),
+    }
+}
+
+/// The address of a node.
+fn address(node: usize) -> String {
+    format!("10.99.0.{}", node + 1)
 }
 
 /// The interface of a node towards another one.

@@ -45,6 +45,8 @@ pub(crate) struct InstalledPath {
 pub(crate) struct InstalledPaths {
     pub(crate) primary: Option<InstalledPath>,
     pub(crate) backup: Option<InstalledPath>,
+    /// Whether flows are spread over both.
+    pub(crate) spreads: bool,
     /// Whether the programs have it.
     pub(crate) is_in_table: bool,
     /// The path's counter when it was reported last.
@@ -187,6 +189,13 @@ impl Forwarding {
                 self.set_path((destination, class), role, None, ports);
                 Installed::Done
             }
+            MeshOutput::SpreadPath { destination, class, spreads } => {
+                let key = (destination, class);
+                if let Some(&paths) = self.paths.get(&key) {
+                    self.write_path(key, InstalledPaths { spreads, ..paths }, ports);
+                }
+                Installed::Done
+            }
             MeshOutput::LinkState { adjacency, up } => {
                 self.set_state(adjacency, up);
                 Installed::Done
@@ -254,6 +263,11 @@ impl Forwarding {
             PathRole::Primary => paths.primary = path,
             PathRole::Backup => paths.backup = path,
         }
+        self.write_path(key, paths, ports);
+    }
+
+    /// Puts the paths of a destination and a class into the table.
+    fn write_path(&mut self, key: (NodeId, PathClass), mut paths: InstalledPaths, ports: &[Port]) {
         let hop = |this: &mut Self, path: Option<InstalledPath>| {
             path.and_then(|path| this.resolve(path.hop, ports))
         };
@@ -263,7 +277,11 @@ impl Forwarding {
             (None, backup) => backup.map(|primary| LabelHops { primary, backup: None }),
         };
         let Some(table) = path_key(key) else { return };
-        let set = self.switching.tables().set_path(table, hops.as_ref());
+        let spread = hops.filter(|hops| paths.spreads && hops.backup.is_some());
+        let set = match spread {
+            Some(hops) => self.switching.tables().set_spread_path(table, &hops),
+            None => self.switching.tables().set_path(table, hops.as_ref()),
+        };
         self.counters.paths += u64::from(set.is_err());
         if !paths.is_in_table {
             paths.reported = self.switching.path_count(table).unwrap_or_default();
@@ -284,7 +302,14 @@ impl Forwarding {
         known.is_some_and(|paths| paths.is_in_table && (up(paths.primary) || up(paths.backup)))
     }
 
-    /// The path that carries packets of a class to a destination.
+    /// The paths that carry packets of a class to a destination: two where flows are spread.
+    pub(crate) fn all_carrying(&self, key: (NodeId, PathClass)) -> [Option<InstalledPath>; 2] {
+        let up = |path: &InstalledPath| self.is_up(path.hop.adjacency);
+        let spread = self.paths.get(&key).filter(|paths| paths.spreads);
+        [self.carrying(key), spread.and_then(|paths| paths.backup.filter(up))]
+    }
+
+    /// The path that carries packets of a class to a destination; the first of two.
     pub(crate) fn carrying(&self, key: (NodeId, PathClass)) -> Option<InstalledPath> {
         let paths = self.paths.get(&key)?;
         let up = |path: &InstalledPath| self.is_up(path.hop.adjacency);

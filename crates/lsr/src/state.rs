@@ -268,11 +268,11 @@ pub(crate) fn destinations(
 ) -> Vec<MeshDestination> {
     let mut all: BTreeMap<NodeId, Vec<MeshPathState>> = BTreeMap::new();
     for (&(destination, class), paths) in &forwarding.paths {
-        let carrying = forwarding.carrying((destination, class));
+        let carrying = forwarding.all_carrying((destination, class));
         let known = all.entry(destination).or_default();
         for (role, path) in [("primary", paths.primary), ("backup", paths.backup)] {
             let Some(path) = path else { continue };
-            let carries = carrying == Some(path);
+            let carries = carrying.contains(&Some(path));
             let text = path.path.to_string();
             let same = |other: &&mut MeshPathState| {
                 other.path == text && other.role == role && other.carries == carries

@@ -9,6 +9,7 @@ use gatewright_mesh::{MeshKeys, MeshMembers, MeshNodeKey, MeshRouting, MeshTrust
 use gatewright_part::EventSink;
 use gatewright_testbed::{Namespace, Needs, wait_until};
 use libtest_mimic::{Arguments, Failed};
+use nix::sys::socket::{setsockopt, sockopt};
 use nodes::{LIMIT, Mesh, missing, stream, towards, trial};
 use std::net::UdpSocket;
 use std::process::ExitCode;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         trial("a_cut_link_is_left_and_joined_again", a_cut_link),
         trial("a_link_that_is_down_wakes_nobody", a_link_that_is_down),
         trial("a_packet_whose_hops_are_spent_ends", spent_hops),
+        trial("flows_are_spread_over_equal_paths", flows_are_spread),
         trial("figure_6_survives_near_and_far_cuts", figure_6),
         trial("what_cannot_start_says_why", what_cannot_start),
     ];
@@ -333,6 +335,47 @@ fn a_cut_link() -> Result<(), Failed> {
         state.neighbours.iter().any(|near| near.up && near.link == towards(2))
     };
     assert!(wait_until(LIMIT, heard));
+    Ok(())
+}
+
+/// A square: flows of bulk traffic take both paths, each its own; what is of bounded delay takes one. All
+/// take the other path while a link is down.
+fn flows_are_spread() -> Result<(), Failed> {
+    let mesh = Mesh::new(4, &[(0, 1), (1, 3), (0, 2), (2, 3)], Profile::Default)?;
+    let far = mesh.nodes[3].run(|| UdpSocket::bind("10.99.0.4:7004"))??;
+    far.set_read_timeout(Some(LIMIT))?;
+    let swapped = |relay: usize| -> Result<u64, Failed> {
+        let frames = mesh.state(relay)?.links.into_iter().flat_map(|link| link.frames);
+        Ok(frames.filter(|(name, _)| *name == "swapped").map(|(_, count)| count).sum())
+    };
+    // Datagrams of 40 ports, three of each: by both relays.
+    let send = |tos: i32| -> Result<[u64; 2], Failed> {
+        let before = [swapped(1)?, swapped(2)?];
+        for port in 20_000..20_040 {
+            let near = mesh.nodes[0].run(|| UdpSocket::bind(("10.99.0.1", port)))??;
+            setsockopt(&near, sockopt::Ipv4Tos, &tos)?;
+            for _ in 0..3 {
+                near.send_to(b"datagram", "10.99.0.4:7004")?;
+                far.recv_from(&mut [0; 16])?;
+            }
+        }
+        Ok([swapped(1)? - before[0], swapped(2)? - before[1]])
+    };
+    assert!(mesh.ping(0, &["-c3"], "10.99.0.4")?);
+    let both = || {
+        let paths = mesh.state(0).unwrap().destinations.into_iter().flat_map(|to| to.paths);
+        paths.filter(|path| path.carries && path.classes.contains(&2)).count() == 2
+    };
+    assert!(wait_until(LIMIT, both), "{:?}", mesh.state(0)?);
+    let found = send(0)?;
+    assert!(found.iter().all(|&count| count >= 15), "{found:?}");
+    let bounded = send(0xa0)?;
+    assert!(bounded.iter().any(|&count| count < 15), "{bounded:?}");
+    mesh.end(1, 0).down()?;
+    let passes = || mesh.ping(0, &["-c1", "-W1"], "10.99.0.4").is_ok_and(|ok| ok);
+    assert!(wait_until(LIMIT, passes));
+    let [first, second] = send(0)?;
+    assert!(first == 0 && second >= 120, "{first} {second}");
     Ok(())
 }
 

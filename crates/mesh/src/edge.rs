@@ -81,6 +81,8 @@ pub struct MeshSettings {
     pub relay_delay: RelayDelay,
     /// Whether only elected relays (E-CDS) pass on broadcasts.
     pub broadcast_relays: bool,
+    /// Whether flows of bulk traffic are spread over two paths that cost the same.
+    pub spreads: bool,
     /// Who may take part.
     pub trust: MeshTrust,
 }
@@ -103,6 +105,7 @@ impl MeshSettings {
             optimise_interval: Duration::from_secs(10),
             relay_delay: RelayDelay::unmeasured(50),
             broadcast_relays: matches!(profile, Profile::Default),
+            spreads: matches!(profile, Profile::Default),
             trust: MeshTrust::Open,
         }
     }
@@ -404,6 +407,15 @@ pub enum MeshOutput {
         class: PathClass,
         /// The role.
         role: PathRole,
+    },
+    /// Begins or ceases to spread flows over the primary and the backup of a destination and a class.
+    SpreadPath {
+        /// The destination.
+        destination: NodeId,
+        /// The class.
+        class: PathClass,
+        /// Whether they are spread.
+        spreads: bool,
     },
     /// Changes the state of a next hop: backups replace primaries whose next hop is down.
     LinkState {

@@ -13,6 +13,7 @@ mod ends;
 mod establish;
 mod failure;
 mod recovery;
+mod spread;
 mod trust;
 
 use crate::bridge::Bridge;

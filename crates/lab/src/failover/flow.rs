@@ -1,6 +1,7 @@
 //! A flow of numbered datagrams that the other end returns.
 
 use gatewright_testbed::{Namespace, TestbedError};
+use nix::sys::socket::{setsockopt, sockopt};
 use std::io;
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,6 +11,10 @@ use std::time::{Duration, Instant};
 
 /// How often a thread looks whether the flow has ended.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// TOS octet of traffic of bounded delay: flows of that class are not spread over several paths, so what
+/// is cut is the path that they take.
+const BOUNDED_DELAY: i32 = 0xa0;
 
 /// Datagrams of a flow at the most: an hour at one a millisecond.
 const DATAGRAMS_MAX: usize = 3_600_000;
@@ -38,16 +43,19 @@ pub struct EchoFlow {
 }
 
 impl EchoFlow {
-    /// Starts a flow from the first host to `target` at the second.
+    /// Starts a flow from an address of the first host to `target` at the second.
     pub(super) fn start(
         (from, to): (&Namespace, &Namespace),
-        target: &str,
+        [source, target]: &[String; 2],
         len: usize,
         every: Duration,
     ) -> Result<Self, io::Error> {
         let other = |error: TestbedError| io::Error::other(error);
         let far = to.run(|| UdpSocket::bind(target)).map_err(other)??;
-        let near = from.run(|| UdpSocket::bind("0.0.0.0:0")).map_err(other)??;
+        let near = from.run(|| UdpSocket::bind((source.as_str(), 0))).map_err(other)??;
+        for socket in [&near, &far] {
+            setsockopt(socket, sockopt::Ipv4Tos, &BOUNDED_DELAY)?;
+        }
         near.connect(target)?;
         far.set_read_timeout(Some(LOOK))?;
         near.set_read_timeout(Some(LOOK))?;

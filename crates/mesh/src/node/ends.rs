@@ -97,6 +97,8 @@ fn beyond(path: PathId, relays: &[NodeId], before: NodeId) -> Option<NodeId> {
 struct Chosen {
     primary: Option<(PathId, LabelledHop)>,
     backup: Option<(PathId, LabelledHop)>,
+    /// Whether flows are spread over both.
+    spreads: bool,
 }
 
 /// A destination of this node's packets.
@@ -155,7 +157,7 @@ impl Destination {
 }
 
 /// What a class minimises.
-fn metric(segment: &Segment, class: PathClass) -> u32 {
+pub(super) fn metric(segment: &Segment, class: PathClass) -> u32 {
     if class == PathClass::BOUNDED_DELAY {
         u32::from(segment.delay_us)
     } else {
@@ -164,7 +166,7 @@ fn metric(segment: &Segment, class: PathClass) -> u32 {
 }
 
 /// Relays that two paths share.
-fn shared(a: &Segment, b: &Segment) -> usize {
+pub(super) fn shared(a: &Segment, b: &Segment) -> usize {
     a.relays.iter().filter(|relay| b.relays.contains(relay)).count()
 }
 
@@ -348,7 +350,7 @@ impl MeshNode {
     }
 
     /// The usable path that shares least with `primary`, and then costs least.
-    fn backup(&self, primary: PathId, usable: &[(u32, PathId)]) -> Option<PathId> {
+    pub(super) fn backup(&self, primary: PathId, usable: &[(u32, PathId)]) -> Option<PathId> {
         let own = self.segments.get(&primary)?;
         let others = usable.iter().filter(|&&(_, path)| path != primary);
         let ranked = others.filter_map(|&(metric, path)| {
@@ -365,7 +367,7 @@ impl MeshNode {
         let Some(known) = self.destinations.get(&destination) else { return };
         let before = known.chosen;
         let mut chosen = [Chosen::default(); CLASSES];
-        let mut taken = None;
+        let mut taken = Vec::new();
         for (class, (chosen, before)) in
             PathClass::ALL.into_iter().zip(chosen.iter_mut().zip(before))
         {
@@ -374,24 +376,18 @@ impl MeshNode {
             let present = before.primary.map(|(path, _)| path).filter(|&path| is_usable(path));
             let mut primary = present.or(usable.first().map(|&(_, path)| path));
             if class == PathClass::BACKGROUND {
-                primary = self.apart(taken, &usable).or(primary);
+                primary = self.apart(&taken, &usable).or(primary);
             }
             let backup = primary.and_then(|primary| self.backup(primary, &usable));
             let with_hop = |path: Option<PathId>| path.and_then(|p| Some((p, self.first_hop(p)?)));
-            *chosen = Chosen { primary: with_hop(primary), backup: with_hop(backup) };
+            let both = primary.zip(backup);
+            let spreads = both.is_some_and(|both| self.are_equal(class, both));
+            *chosen = Chosen { primary: with_hop(primary), backup: with_hop(backup), spreads };
             if class == PathClass::BULK {
-                taken = primary;
+                taken = primary.into_iter().chain(backup.filter(|_| spreads)).collect();
             }
         }
         self.publish(now, destination, &before, &chosen);
-    }
-
-    /// A path for background traffic that shares no relay with the one of bulk traffic.
-    fn apart(&self, taken: Option<PathId>, usable: &[(u32, PathId)]) -> Option<PathId> {
-        let taken = taken?;
-        let other = self.backup(taken, usable)?;
-        let (a, b) = (self.segments.get(&taken)?, self.segments.get(&other)?);
-        (shared(a, b) == 0).then_some(other)
     }
 
     /// Tells the data path what has changed.
@@ -423,6 +419,10 @@ impl MeshNode {
                     }
                     (_, None) => self.output(MeshOutput::RemovePath { destination, class, role }),
                 }
+            }
+            if old.spreads != new.spreads {
+                let spreads = new.spreads;
+                self.output(MeshOutput::SpreadPath { destination, class, spreads });
             }
             if let (Some((old, _)), Some((path, _))) = (old.primary, new.primary)
                 && old != path

@@ -14,6 +14,8 @@ use std::time::Duration;
 pub(super) struct DataPath {
     pub(super) labels: BTreeMap<Label, LabelAction>,
     pub(super) paths: BTreeMap<(NodeId, PathClass, PathRole), LabelledHop>,
+    /// Where flows are spread over both paths.
+    pub(super) spread: BTreeSet<(NodeId, PathClass)>,
     down: BTreeSet<Adjacency>,
     /// Packets and octets by label since the last report.
     pub(super) received: BTreeMap<Label, (u64, u64)>,
@@ -37,6 +39,12 @@ impl DataPath {
             }
             MeshOutput::RemovePath { destination, class, role } => {
                 self.paths.remove(&(destination, class, role));
+            }
+            MeshOutput::SpreadPath { destination, class, spreads: true } => {
+                self.spread.insert((destination, class));
+            }
+            MeshOutput::SpreadPath { destination, class, spreads: false } => {
+                self.spread.remove(&(destination, class));
             }
             MeshOutput::LinkState { adjacency, up } => {
                 if up {

@@ -93,7 +93,13 @@ impl MeshWorld {
         self.installed_for(from, to, PathClass::BULK)
     }
 
-    /// The same for traffic of a class.
+    /// Whether a node spreads flows of bulk traffic to another one over both paths.
+    pub fn spreads(&self, from: usize, to: usize) -> bool {
+        let of = (self.id(to), PathClass::BULK);
+        self.hosts.get(from).is_some_and(|host| host.data.spread.contains(&of))
+    }
+
+    /// The relays of both paths that carry traffic of a class.
     pub fn installed_for(
         &self,
         from: usize,

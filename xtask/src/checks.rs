@@ -93,7 +93,8 @@ pub fn soak(kills: u32) -> bool {
 
 /// Simulates so many random meshes, and checks their invariants after every event.
 fn meshes(count: u32) -> bool {
-    let test = ["test", "--release", "--package", "gatewright-mesh", "--test", "world", "--"];
+    let test =
+        ["test", "--release", "--package", "gatewright-mesh", "--test", "random_worlds", "--"];
     let arguments = [&test[..], &["invariants_hold_in_random_worlds", "--nocapture"]].concat();
     let seeds = count.to_string();
     CommandStep::cargo("soak of meshes", &arguments).environment("MESH_SEEDS", &seeds).run()

@@ -13,11 +13,9 @@ use gatewright_mesh::{
     EchoOutcome, EchoToken, MeshEvent, MeshKeys, MeshMembers, MeshNodeKey, MeshRouting,
     MeshSettings, MeshTrust, PathClass, Profile,
 };
-use gatewright_sim::{Chance, Random, Topology, distances, is_reachable_without};
+use gatewright_sim::{Topology, distances, is_reachable_without};
 use outage::outage;
 use std::collections::BTreeSet;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 const MS: Duration = Duration::from_millis(1);
@@ -25,22 +23,8 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn same(_: &mut MeshSettings) {}
 
-fn hasty(settings: &mut MeshSettings) {
-    settings.path_idle = Duration::from_secs(5);
-}
-
-fn hasty_with_a_key(settings: &mut MeshSettings) {
-    hasty(settings);
-    with_a_key(settings);
-}
-
 fn with_a_key(settings: &mut MeshSettings) {
     settings.trust = MeshTrust::Psk(MeshKeys::parse(&"5a".repeat(32)).unwrap());
-}
-
-fn hasty_with_own_keys(settings: &mut MeshSettings) {
-    hasty(settings);
-    with_own_keys(settings);
 }
 
 /// A member that an authority has admitted, with a key that follows from its number in the world.
@@ -385,126 +369,6 @@ fn tables_are_empty_after_silence() {
         assert!(world.is_silent(), "{profile:?}");
         assert_sound(&world, "silence");
     }
-}
-
-fn hasty_by_olsr(settings: &mut MeshSettings) {
-    hasty(settings);
-    settings.routing = MeshRouting::Olsr;
-}
-
-/// Every tenth mesh is authenticated by a key of all, and every tenth finds its routes by OLSR. Every
-/// fiftieth is one of members, whose signatures take seconds of a processor.
-fn hasty_by_seed(seed: u64) -> fn(&mut MeshSettings) {
-    match seed % 50 {
-        7 => hasty_with_own_keys,
-        number if number % 10 == 5 => hasty_by_olsr,
-        number if number % 10 == 2 => hasty_with_a_key,
-        _ => hasty,
-    }
-}
-
-/// One random world: pings among random pairs while links fail, lose and heal and nodes restart.
-fn random_world(seed: u64) -> Result<(usize, usize), String> {
-    let mut random = Random::new(seed);
-    let nodes = 5 + usize::try_from(random.below(20)).unwrap();
-    let topology = match random.below(4) {
-        0 => Topology::ring(nodes),
-        1 => Topology::grid(3 + nodes / 6, 3),
-        _ => Topology::random_geometric(nodes, 4 + u32::try_from(random.below(6)).unwrap(), seed),
-    };
-    let loss = u32::try_from(random.below(50_000)).unwrap();
-    let topology = topology.with(seed, |direction, random| {
-        direction.delay = Duration::from_micros(50 + random.below(5_000));
-        direction.loss =
-            Chance::per_million(u32::try_from(random.below(u64::from(loss) + 1)).unwrap());
-        direction.duplicate = Chance::per_million(10_000);
-    });
-    let profile = if random.below(4) == 0 { Profile::Classic } else { Profile::Default };
-    let mut world = MeshWorld::new(topology, profile, seed, hasty_by_seed(seed));
-    let pick = |random: &mut Random, limit: usize| {
-        usize::try_from(random.below(u64::try_from(limit).unwrap())).unwrap()
-    };
-    let (nodes, links) = (world.nodes(), world.topology().links.len());
-    for _ in 0..30 {
-        let (from, to) = (pick(&mut random, nodes), pick(&mut random, nodes));
-        if from != to {
-            world.ping(from, to, PathClass::BULK);
-        }
-        match random.below(6) {
-            0 => world.cut(pick(&mut random, links), LinkCut::Carrier),
-            1 => world.cut(pick(&mut random, links), LinkCut::Silent),
-            2 => world.cut(pick(&mut random, links), LinkCut::OneWay),
-            3 => world.heal(pick(&mut random, links)),
-            4 => world.reboot(pick(&mut random, nodes)),
-            _ => {}
-        }
-        world.run_for(random.time_below(2 * SECOND));
-    }
-    for link in 0..links {
-        world.heal(link);
-    }
-    // Reachable within a bound after the last change: silent neighbours are heard again within two
-    // intervals, and a search takes at most two seconds.
-    world.run_for(10 * SECOND);
-    let (mut asked, mut answered) = (0, 0);
-    for _ in 0..10 {
-        let (from, to) = (pick(&mut random, nodes), pick(&mut random, nodes));
-        if from != to {
-            let pings: Vec<usize> = (0..10)
-                .map(|_| {
-                    let number = world.ping(from, to, PathClass::BULK);
-                    world.run_for(300 * MS);
-                    number
-                })
-                .collect();
-            world.run_for(SECOND);
-            asked += 1;
-            let arrived = pings.iter().any(|&number| world.pings()[number].rtt.is_some());
-            answered += usize::from(arrived);
-            if !arrived {
-                return Err(format!("{profile:?}: {from} does not reach {to}"));
-            }
-        }
-    }
-    world.run_for(60 * SECOND);
-    if !world.violations().is_empty() {
-        return Err(format!("{profile:?}: {:?}", world.violations()));
-    }
-    if !world.is_silent() {
-        return Err(format!("{profile:?}: tables are not empty after silence"));
-    }
-    Ok((asked, answered))
-}
-
-/// 200 random topologies; `MESH_SEEDS=100000` for more, `MESH_SEED=N` for one.
-#[test]
-fn invariants_hold_in_random_worlds() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let seeds = match number("MESH_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("MESH_SEEDS").unwrap_or(200),
-    };
-    let next = AtomicU64::new(seeds.start);
-    let failed = Mutex::new(Vec::new());
-    let work = || {
-        loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= seeds.end {
-                return;
-            }
-            if let Err(what) = random_world(seed) {
-                println!("MESH_SEED={seed}: {what}");
-                failed.lock().unwrap().push(seed);
-            }
-            if seed % 1_000 == 999 {
-                println!("{} random worlds", seed + 1);
-            }
-        }
-    };
-    let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(work))));
-    let failed = failed.into_inner().unwrap();
-    assert!(failed.is_empty(), "{} failed, each again with MESH_SEED=N: {failed:?}", failed.len());
 }
 
 /// Where two node-disjoint paths exist, primary and backup are disjoint.

@@ -51,9 +51,22 @@ const PLANS: [KernelPlan; 2] = [
             ("gatewright-planes", "kernels", "xdp::frames_of_9000_octets_pass"),
             ("gatewright-planes", "shared", ""),
             ("gatewright", "vlan", "xdp::"),
+            ("gatewright-xdp", "mpls", ""),
         ],
     },
 ];
+
+impl KernelPlan {
+    /// The plan with the tests of one program only, which stand together; `None` if it has none.
+    fn of(self, only: Option<&str>) -> Option<Self> {
+        let Some(only) = only else { return Some(self) };
+        let is = |(_, program, _): &&(&str, &str, &str)| *program == only;
+        let count = self.tests.iter().filter(is).count();
+        let first = self.tests.iter().position(|test| is(&test))?;
+        let tests = self.tests.get(first..first + count)?;
+        Some(Self { tests, ..self })
+    }
+}
 
 /// What the tests start, beside busybox.
 const PROGRAMS: [&str; 11] = [
@@ -74,8 +87,18 @@ const PROGRAMS: [&str; 11] = [
 const APPLETS: [&str; 8] = ["sh", "cat", "sleep", "mkdir", "mount", "insmod", "poweroff", "uname"];
 
 /// What the kernels have as modules; what these need themselves is found in them.
-const MODULES: [&str; 8] =
-    ["8021q", "veth", "bridge", "sch_ingress", "cls_bpf", "tun", "nf_conntrack", "nf_tables"];
+const MODULES: [&str; 10] = [
+    "8021q",
+    "veth",
+    "bridge",
+    "sch_ingress",
+    "cls_bpf",
+    "tun",
+    "nf_conntrack",
+    "nf_tables",
+    "mpls_router",
+    "mpls_iptunnel",
+];
 
 /// What a machine needs beside what set-up installs for every test.
 const PACKAGE: Package<'_> = Package {
@@ -92,13 +115,20 @@ const LIMIT: Duration = Duration::from_mins(20);
 /// What is written before a test's exit code on the serial line.
 const VERDICT: &str = "INTEROP";
 
-/// Runs the tests on each kernel; whether all that could run passed.
-pub fn interop() -> bool {
+/// Runs the tests on each kernel, or those of one test program; whether all that could run passed.
+pub fn interop(only: Option<&str>) -> bool {
     let start = Instant::now();
     let mut summary = Summary::default();
-    setup::setup();
+    if only.is_none() {
+        setup::setup();
+    }
     setup::install_missing(&[PACKAGE]);
-    let passed = PLANS.iter().fold(true, |passed, plan| {
+    let plans: Vec<KernelPlan> = PLANS.into_iter().filter_map(|plan| plan.of(only)).collect();
+    if plans.is_empty() {
+        eprintln!("interop: no kernel has the test program {}", only.unwrap_or_default());
+        return false;
+    }
+    let passed = plans.iter().fold(true, |passed, plan| {
         let ran = match machine(plan) {
             Ok(machine) => machine.run(plan, &mut summary),
             Err(Stop::Missing(what)) => {
@@ -112,7 +142,10 @@ pub fn interop() -> bool {
         };
         passed & ran
     });
-    let passed = passed & stamp_peer(&mut summary) & dashboard::interop(&mut summary);
+    let passed = match only {
+        Some(_) => passed,
+        None => passed & stamp_peer(&mut summary) & dashboard::interop(&mut summary),
+    };
     summary.took(start.elapsed());
     println!("== summary\n{summary}");
     passed
@@ -186,8 +219,11 @@ fn machine(plan: &KernelPlan) -> Result<Machine, Stop> {
     for program in &tests {
         archive.stripped(program, &folder)?;
     }
-    // What the tests of the binary start, and where they write.
-    archive.stripped(&target().join("debug/gatewright"), &folder)?;
+    // What the tests of the binary start, which are built with it, and where they write.
+    let binary = target().join("debug/gatewright");
+    if binary.is_file() {
+        archive.stripped(&binary, &folder)?;
+    }
     for folder in ["proc", "sys", "dev", "tmp", "run", "root"] {
         archive.folder(folder)?;
     }

@@ -29,9 +29,10 @@ Verbs:
   dashboard                build the page that a gateway serves from its sources; needs Node
   manual                   write the manual's reference anew from the sources, and build the manual as
                            a book in target/manual, where mdBook is
-  interop                  tests against two kernels of Debian, in virtual machines; installs
+  interop [TEST]           tests against two kernels of Debian, in virtual machines; installs
                            qemu-system-x86; STAMP beside stamp-suite, which it builds; the page and a
-                           report of the lab in a browser, where Node and Chromium are
+                           report of the lab in a browser, where Node and Chromium are. With the name
+                           of a test program, that one on the kernels only
   deb [--profile NAME | --program FILE] [--revision N]
                            build the command (profile release), or take it as it is built, and make
                            its package for Debian, in target/deb
@@ -67,7 +68,7 @@ fn main() -> ExitCode {
         "setup" if rest.is_empty() => setup::setup(),
         "test" if rest.is_empty() => checks::test(),
         "lint" if rest.is_empty() => checks::lint(),
-        "interop" if rest.is_empty() => interop::interop(),
+        "interop" if rest.len() <= 1 => interop::interop(rest.first().map(String::as_str)),
         "dashboard" if rest.is_empty() => dashboard::build(),
         "manual" if rest.is_empty() => manual::manual(),
         "demo" => {
@@ -106,7 +107,8 @@ fn main() -> ExitCode {
             println!("{HELP}");
             true
         }
-        "setup" | "test" | "lint" | "dashboard" | "manual" | "interop" | "sbom" => {
+        "interop" => return usage("`interop` takes one argument"),
+        "setup" | "test" | "lint" | "dashboard" | "manual" | "sbom" => {
             return usage(&format!("`{verb}` takes no arguments"));
         }
         other => return usage(&format!("there is no verb `{other}`")),

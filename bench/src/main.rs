@@ -33,7 +33,7 @@ use std::process::ExitCode;
 type Run = fn(Options) -> Result<Bench, String>;
 
 /// Every benchmark, in the order in which all are run.
-const BENCHMARKS: [(&str, Run); 21] = [
+const BENCHMARKS: [(&str, Run); 23] = [
     ("route", route::run),
     ("tables", tables::run),
     ("neighbours", neighbours::run),
@@ -41,6 +41,8 @@ const BENCHMARKS: [(&str, Run); 21] = [
     ("gateway", gateway::run),
     ("xdp", xdp::run),
     ("mesh", mesh::run),
+    ("mesh-paper", mesh::paper::run),
+    ("mesh-failover", mesh::peers::run),
     ("footprint", footprint::run),
     ("planes", planes::run),
     ("health", health::run),

@@ -7,6 +7,8 @@
 
 mod failover;
 mod line;
+pub(crate) mod paper;
+pub(crate) mod peers;
 mod swap;
 mod trust;
 

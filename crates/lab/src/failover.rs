@@ -29,6 +29,8 @@ const CABLES: [(usize, usize); 9] =
     [(0, 1), (1, 2), (2, 7), (0, 3), (3, 4), (4, 7), (0, 5), (5, 6), (6, 7)];
 const NODES: usize = 8;
 const NAMES: [&str; NODES] = ["S", "1", "2", "3", "4", "5", "6", "T"];
+/// Index of the first interface of a cable.
+const FIRST_INDEX: u32 = 100;
 /// The two ends.
 const SOURCE: usize = 0;
 const TARGET: usize = 7;
@@ -166,9 +168,11 @@ impl FailoverBed {
     fn cabled() -> Result<Self, FailoverError> {
         let nodes = (0..NODES).map(|_| Namespace::new()).collect::<Result<Vec<_>, _>>()?;
         let mut cables = Vec::new();
-        for (a, b) in CABLES {
+        for (index, (a, b)) in (FIRST_INDEX..).step_by(2).zip(CABLES) {
             let (Some(left), Some(right)) = (nodes.get(a), nodes.get(b)) else { continue };
-            let cable = Veth::with_queues(left, &towards(b), right, &towards(a), 1)?;
+            // The nodes are machines of their own: no other cable's event delays one's.
+            let indices = [index, index + 1];
+            let cable = Veth::with_indices(left, &towards(b), right, &towards(a), indices)?;
             cable.a.disable_ipv6()?;
             cable.b.disable_ipv6()?;
             cable.up()?;

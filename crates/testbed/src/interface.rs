@@ -182,6 +182,30 @@ impl Veth {
         Ok(Self { a: TestInterface::existing(a_in, a), b: TestInterface::existing(b_in, b) })
     }
 
+    /// As [`Self::with_queues`] with one queue, and with these indices of its ends, which differ.
+    ///
+    /// The kernel reports the carrier of such an end at once. That of an end whose peer has the same index it
+    /// reports as that of a device without a peer: at the earliest a second after it has last
+    /// reported one, in any namespace (`linkwatch_urgent_event` in `net/core/link_watch.c`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::pair`].
+    pub fn with_indices(
+        a_in: &Namespace,
+        a: &str,
+        b_in: &Namespace,
+        b: &str,
+        indices: [u32; 2],
+    ) -> Result<Self, TestbedError> {
+        let (there, [one, other]) = (b_in.path(), indices.map(|index| index.to_string()));
+        let queues = ["numrxqueues", "1", "numtxqueues", "1"];
+        let cable = ["link", "add", "name", a, "index", &one];
+        let peer = ["type", "veth", "peer", "name", b, "index", &other];
+        a_in.ip(&[&cable, &queues[..], &peer, &queues, &["netns", &there]].concat())?;
+        Ok(Self { a: TestInterface::existing(a_in, a), b: TestInterface::existing(b_in, b) })
+    }
+
     /// Sets both ends up.
     ///
     /// # Errors

@@ -57,7 +57,8 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
     bench.note(
         "Figure 6 in namespaces, a datagram each ms from S to T and back, of bounded delay; from the first \
          without an answer to the first with one. frr: OSPF with BFD of 50 ms times 3, nothing throttled; babel: \
-         babeld, hellos each 0.1 s, updates each second; their path by 1 and 2 costs half. The paper: after three \
+         babeld, hellos each 0.1 s, updates each second; their path by 1 and 2 costs half, but babeld \
+         may keep to another. The paper: after three \
          I'M ALIVE of 2 s",
     );
     Ok(bench)

@@ -41,8 +41,10 @@ const CUT: Duration = Duration::from_secs(1);
 const CUT_OF_PEERS: Duration = Duration::from_secs(6);
 /// How long neighbours and backups may take to be found.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long daemons may take to find the cheapest path: on a busy machine babeld has others first.
+/// How long daemons may take to find routes, and for how long these must stay as they are. They need not be
+/// the cheapest: babeld keeps to a route while a cheaper one is not feasible.
 const PATIENCE_OF_PEERS: Duration = Duration::from_secs(100);
+const STEADY: Duration = Duration::from_secs(3);
 
 /// Why the experiment cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -232,10 +234,12 @@ impl FailoverBed {
     /// [`FailoverError::Node`] if they do not find one in time.
     pub fn settle(&self) -> Result<(), FailoverError> {
         if self.peers.is_some() {
-            return self.wait("the cheapest path at both ends", |this| {
-                let mut back = PEERS_PATH;
-                back.reverse();
-                this.routed(SOURCE, TARGET) == PEERS_PATH && this.routed(TARGET, SOURCE) == back
+            return self.wait("steady routes at both ends", |this| {
+                let both = || [this.routed(SOURCE, TARGET), this.routed(TARGET, SOURCE)];
+                let found = both();
+                std::thread::sleep(STEADY);
+                let ends = found.each_ref().map(|nodes| nodes.last().copied());
+                ends == [Some(TARGET), Some(SOURCE)] && both() == found
             });
         }
         self.wait("a path and its backup at both ends", |this| {

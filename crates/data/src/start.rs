@@ -349,9 +349,6 @@ fn open_all(
 pub(crate) fn build(order: Order) -> Result<(Worker, Opened), DataError> {
     let Order { setup, slot, split, view, .. } = order;
     let (own, several) = (slot.own, slot.workers() > 1);
-    let frames = Rc::new(Pool::new(setup.frames, setup.chunk_size)?);
-    let datagrams = Rc::new(Pool::new(DATAGRAMS, CHUNK_SIZE_DATAGRAM)?);
-    let opener = Opener::new(Rc::clone(&frames)).beside(split.opened).with_tables(order.kernel);
     let of_link = |(link, &shares): (&WorkerLink, &usize)| {
         share_of(link.device.dealt_as(), own, slot.workers(), shares)
     };
@@ -361,6 +358,11 @@ pub(crate) fn build(order: Order) -> Result<(Worker, Opened), DataError> {
     let mine: Vec<_> = (all().filter(|(link, _)| link.device.is_device()))
         .filter_map(|link| Some((link.0, of_link(link)?)))
         .collect();
+    let parts: Vec<_> = mine.iter().map(|(link, share)| (link.device.index(), *share)).collect();
+    let slab = order.kernel.devices.slab(&parts, (setup.frames, setup.chunk_size))?;
+    let frames = Rc::new(Pool::over(slab));
+    let datagrams = Rc::new(Pool::new(DATAGRAMS, CHUNK_SIZE_DATAGRAM)?);
+    let opener = Opener::new(Rc::clone(&frames)).beside(split.opened).with_tables(order.kernel);
     let segments = Segments::default();
     let opened = open_all(&opener, &segments, &mine)?;
     let Suite { plan, layers, sockets, neighbours, virtual_links, .. } =

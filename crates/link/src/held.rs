@@ -4,8 +4,8 @@
 //! them, too. A new process with these goes on where the last one was: the driver forwards
 //! meanwhile, no queue has to become free, and frames that wait in a socket are not lost.
 
-use crate::{LinkInfo, Share};
-use gatewright_packet::LinkIndex;
+use crate::{LinkInfo, Share, xdp};
+use gatewright_packet::{LinkIndex, PoolError, Slab};
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -62,6 +62,20 @@ pub enum HeldKind {
     },
     /// A TAP or TUN device: its file.
     Tap,
+    /// AF_XDP sockets of a share of an exclusive link: the memory of its worker's slab, then the
+    /// sockets by their queues.
+    XdpSockets {
+        /// Their number.
+        sockets: u32,
+        /// Entries of each of their rings.
+        entries: u32,
+        /// Chunks that each lends to the kernel.
+        lent: u32,
+        /// Chunks of the slab.
+        chunks: u32,
+        /// Octets of a chunk.
+        chunk_size: u32,
+    },
 }
 
 impl HeldDevice {
@@ -155,6 +169,36 @@ impl OpenDevices {
     pub fn drop_held(&self) {
         let unused = std::mem::take(&mut self.lock().held);
         drop(unused);
+    }
+
+    /// A slab of so many chunks for the packets of a worker that has these shares of links. If an
+    /// earlier process has AF_XDP sockets open for them, it is the slab of its worker, so that its
+    /// chunks are where the kernel has them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Slab::new`].
+    pub fn slab(
+        &self,
+        parts: &[(LinkIndex, Share)],
+        (chunks, chunk_size): (usize, usize),
+    ) -> Result<Slab, PoolError> {
+        let mut inner = self.lock();
+        if !inner.is_kept {
+            return Slab::new(chunks, chunk_size);
+        }
+        let is_own = |device: &HeldDevice| {
+            let DeviceFacts { link, share, kind, .. } = &device.facts;
+            matches!(kind, HeldKind::XdpSockets { .. }) && parts.contains(&(*link, *share))
+        };
+        let own: Vec<_> = inner.held.iter().filter(|device| is_own(device)).collect();
+        match xdp::slab_before(&own, (chunks, chunk_size)) {
+            Ok(Some(slab)) => return Ok(slab),
+            // None of them can be gone on with alone: their chunks are of one slab.
+            Ok(None) | Err(_) => inner.held.retain(|device| !is_own(device)),
+        }
+        drop(inner);
+        Slab::shared(chunks, chunk_size)
     }
 
     pub(crate) fn are_kept(&self) -> bool {

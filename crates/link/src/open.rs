@@ -18,6 +18,7 @@ use crate::{
 };
 use gatewright_packet::{LinkAddress, LinkIndex, Pool, SlabShape};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ScopedJoinHandle};
@@ -126,7 +127,7 @@ pub struct Opener {
 impl Opener {
     /// Creates an opener for links whose packets come from `pool`.
     pub fn new(pool: Rc<Pool>) -> Self {
-        Self { preparer: Preparer::new(pool.shape()), pool }
+        Self { preparer: Preparer::new(&pool), pool }
     }
 
     /// Opens shares of links beside the other openers of `shares`, which belong to other workers.
@@ -224,16 +225,18 @@ impl Opener {
 #[derive(Clone)]
 pub struct Preparer {
     slab: SlabShape,
+    /// The slab's memory, if another process may have it, too.
+    memory: Option<Arc<OwnedFd>>,
     registered: Arc<Mutex<Registered>>,
     tables: KernelTables,
     shares: Shares,
 }
 
 impl Preparer {
-    fn new(slab: SlabShape) -> Self {
+    fn new(pool: &Pool) -> Self {
         let (registered, tables, shares) =
             (Arc::default(), KernelTables::default(), Shares::default());
-        Self { slab, registered, tables, shares }
+        Self { slab: pool.shape(), memory: pool.memory(), registered, tables, shares }
     }
 
     pub(crate) const fn slab(&self) -> SlabShape {
@@ -375,9 +378,11 @@ impl Preparer {
                 let options = trunk.options(self.options(config, false, false));
                 let mut registered = self.registered();
                 let trunk = (&common.info, trunk);
-                let link = Unbound::join(trunk, interface, &options, self.slab, &mut registered);
+                let slab = (self.slab, self.held_sockets(config));
+                let link = Unbound::join(trunk, interface, &options, slab, &mut registered);
                 let driver = &common.info.driver;
                 let link = link.map_err(|failed| OpenError::of_xdp(name, driver, failed))?;
+                self.note_sockets(config, &link);
                 UnboundDevice::Xdp(Box::new(link))
             }
             Part::PacketSocket(group) => share_of(&common.info, group, interface, config)?,

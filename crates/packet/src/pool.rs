@@ -6,10 +6,14 @@ use crate::{
     region::Region,
 };
 use std::{
-    cell::{Cell, UnsafeCell},
+    cell::{Cell, RefCell, UnsafeCell},
     io,
+    os::fd::OwnedFd,
     ptr::NonNull,
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 /// No chunk: the end of the return list.
@@ -31,6 +35,8 @@ pub(crate) struct Home {
     returned: AtomicU32,
     /// Requests that found no chunk.
     exhausted: Cell<u64>,
+    /// Chunks that the kernel has of a pool before, in order.
+    lent: RefCell<Vec<u32>>,
 }
 
 impl Home {
@@ -138,6 +144,8 @@ pub struct Slab {
     heads: Region,
     chunk_size: usize,
     chunks: u32,
+    /// Chunks that are not free at first.
+    lent: Vec<u32>,
 }
 
 impl Slab {
@@ -147,16 +155,55 @@ impl Slab {
     ///
     /// [`PoolError::Shape`] for invalid sizes, [`PoolError::Memory`] if the kernel refuses.
     pub fn new(chunks: usize, chunk_size: usize) -> Result<Self, PoolError> {
+        Self::map((chunks, chunk_size), Region::map)
+    }
+
+    /// The same in memory that another process may map by its descriptor, to go on with the chunks that
+    /// the kernel has been lent.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::new`].
+    pub fn shared(chunks: usize, chunk_size: usize) -> Result<Self, PoolError> {
+        Self::map((chunks, chunk_size), Region::shared)
+    }
+
+    /// The slab of a process that has ended, of which the kernel still has the chunks at the positions
+    /// `lent`: they are no free ones of the pool, until the kernel returns them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::new`], and [`PoolError::Memory`] if the memory is not that of such a slab.
+    pub fn of_memory(
+        memory: OwnedFd,
+        (chunks, chunk_size): (usize, usize),
+        lent: impl IntoIterator<Item = u64>,
+    ) -> Result<Self, PoolError> {
+        let map = |octets| Region::of_file(octets, memory);
+        let slab = Self::map((chunks, chunk_size), map)?;
+        let chunk = |position: u64| -> Option<u32> {
+            u32::try_from(usize::try_from(position).ok()? / chunk_size).ok()
+        };
+        let mut lent: Vec<u32> = lent.into_iter().filter_map(chunk).collect();
+        lent.sort_unstable();
+        lent.dedup();
+        Ok(Self { lent, ..slab })
+    }
+
+    fn map(
+        (chunks, chunk_size): (usize, usize),
+        frames: impl FnOnce(usize) -> io::Result<Region>,
+    ) -> Result<Self, PoolError> {
         let shape = PoolError::Shape { chunks, chunk_size };
         let fits = (CHUNK_GRAIN..=CHUNK_SIZE_DATAGRAM).contains(&chunk_size)
             && chunk_size.is_multiple_of(CHUNK_GRAIN)
             && (1..=CHUNKS_MAX).contains(&chunks);
         let Some(count) = u32::try_from(chunks).ok().filter(|_| fits) else { return Err(shape) };
-        let octets = chunks * chunk_size;
-        let map =
-            |octets| Region::map(octets).map_err(|source| PoolError::Memory { octets, source });
-        let (region, heads) = (map(octets)?, map(chunks * size_of::<Head>())?);
-        Ok(Self { region, heads, chunk_size, chunks: count })
+        let memory = |octets| move |source| PoolError::Memory { octets, source };
+        let (octets, head_octets) = (chunks * chunk_size, chunks * size_of::<Head>());
+        let region = frames(octets).map_err(memory(octets))?;
+        let heads = Region::map(head_octets).map_err(memory(head_octets))?;
+        Ok(Self { region, heads, chunk_size, chunks: count, lent: Vec::new() })
     }
 
     /// Its place and division.
@@ -210,12 +257,16 @@ impl Pool {
 
     /// The pool of a slab's chunks, on the worker that uses it.
     pub fn over(slab: Slab) -> Self {
-        let Slab { region, heads, chunk_size, chunks } = slab;
-        // Handed out from the end: the lowest chunks first.
-        let free = UnsafeCell::new((0..chunks).rev().collect());
+        let Slab { region, heads, chunk_size, chunks, lent } = slab;
+        let is_free = |chunk: &u32| lent.binary_search(chunk).is_err();
+        // Handed out from the end: the lowest chunks first. With room for all of them.
+        let mut free = Vec::with_capacity(chunks as usize);
+        free.extend((0..chunks).rev().filter(is_free));
+        let free = UnsafeCell::new(free);
         let returned = AtomicU32::new(END);
         let exhausted = Cell::new(0);
-        let home = Home { region, heads, chunk_size, chunks, free, returned, exhausted };
+        let lent = RefCell::new(lent);
+        let home = Home { region, heads, chunk_size, chunks, free, returned, exhausted, lent };
         Self { home: NonNull::from(Box::leak(Box::new(home))) }
     }
 
@@ -289,6 +340,23 @@ impl Pool {
         }
     }
 
+    /// Hands over the right to the chunk at `address`, if the kernel has had it since before this pool
+    /// ([`Slab::of_memory`]); returns whether it did. The chunk then counts as given away by
+    /// [`Packet::into_raw`].
+    pub fn give_up_lent(&self, address: u64) -> bool {
+        let home = self.home();
+        let index = usize::try_from(address).ok().map(|address| address / home.chunk_size);
+        let Some(index) = index.and_then(|index| u32::try_from(index).ok()) else { return false };
+        let mut lent = home.lent.borrow_mut();
+        let place = lent.binary_search(&index);
+        place.is_ok_and(|place| lent.remove(place) == index)
+    }
+
+    /// The descriptor of its slab's memory, if another process may map it.
+    pub fn memory(&self) -> Option<Arc<OwnedFd>> {
+        self.home().region.file().cloned()
+    }
+
     /// Free chunks.
     pub fn available(&self) -> usize {
         let home = self.home();
@@ -337,3 +405,46 @@ impl Drop for Pool {
 }
 
 const _: () = assert!(DATA_OFFSET >= crate::HEADROOM);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::CHUNK_SIZE;
+
+    /// A process that goes on with the slab of one before finds its frames, and gives no chunk away that the
+    /// kernel has.
+    #[test]
+    fn a_slab_goes_on_in_another_pool() {
+        const CHUNKS: usize = 8;
+        let before = Pool::over(Slab::shared(CHUNKS, CHUNK_SIZE).unwrap());
+        let lent: Vec<u64> =
+            (0..3).map(|number| before.packet_of(&[number; 60]).unwrap().into_raw().0).collect();
+        let memory = before.memory().unwrap().try_clone().unwrap();
+        let slab = Slab::of_memory(memory, (CHUNKS, CHUNK_SIZE), lent.iter().copied()).unwrap();
+        let pool = Pool::over(slab);
+        assert_eq!(pool.available(), CHUNKS - lent.len());
+        let free: Vec<Packet> = std::iter::from_fn(|| pool.packet()).collect();
+        assert_eq!(free.len(), CHUNKS - lent.len());
+        for (number, address) in (0..).zip(&lent) {
+            assert!(pool.give_up_lent(*address) && !pool.give_up_lent(*address));
+            // SAFETY: the pool has given the chunk away, once.
+            let packet = unsafe { pool.packet_from_raw(*address, 60) }.unwrap();
+            assert_eq!(packet.octets(), &[number; 60]);
+        }
+        drop(free);
+        assert_eq!(pool.available(), CHUNKS);
+        assert!(!pool.give_up_lent(u64::MAX));
+    }
+
+    #[test]
+    fn other_memory_is_no_slab() {
+        let other = || {
+            let pool = Pool::over(Slab::shared(4, CHUNK_SIZE).unwrap());
+            pool.memory().unwrap().try_clone().unwrap()
+        };
+        assert!(Slab::of_memory(other(), (4, CHUNK_SIZE), []).is_ok());
+        assert!(Slab::of_memory(other(), (5, CHUNK_SIZE), []).is_err());
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert!(Slab::of_memory(file.into(), (4, CHUNK_SIZE), []).is_err());
+    }
+}

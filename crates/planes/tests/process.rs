@@ -35,7 +35,10 @@ const WITHIN: Duration = Duration::from_mins(1);
 const DATAGRAMS: u32 = 2000;
 /// Datagrams that are sent before the first of them is read.
 const AT_ONCE: u32 = 32;
-/// The name of a data plane whose drivers forward.
+/// Names of data planes, whose links are packet sockets, by AF_XDP, or by AF_XDP with drivers that
+/// forward.
+const PACKET_SOCKETS: &str = "sockets";
+const XDP: &str = "xdp";
 const DRIVERS: &str = "drivers";
 /// Datagrams between two kills.
 const BETWEEN: u32 = 2000;
@@ -43,6 +46,8 @@ const BETWEEN: u32 = 2000;
 const HELD: u32 = 200;
 /// Datagrams that are sent while there is no data plane.
 const WAITING: u32 = 200;
+/// Deaths of the data plane: after five within a minute it is not started again.
+const DEATHS: u32 = 3;
 /// Time in which a process that is killed does nothing more.
 const DEAD_WITHIN: Duration = Duration::from_millis(20);
 const SOUTH: &str = "10.10.2.2:7100";
@@ -64,8 +69,14 @@ fn main() {
     let trials = vec![
         trial(
             "a_data_plane_goes_on_without_its_control_plane_and_is_adopted",
-            goes_on,
+            || goes_on(PACKET_SOCKETS),
             Needs::new().namespaces(),
+        ),
+        trial(
+            "the_same_by_af_xdp",
+            || goes_on(XDP),
+            // Rings of a bound socket are mapped again.
+            Needs::new().namespaces().linux(6, 4),
         ),
         trial("what_drivers_forward_goes_on_without_either_plane", drivers_go_on, drivers()),
     ];
@@ -83,11 +94,11 @@ fn control(name: &str) {
     });
     for (link, device, net) in [("lan", "g0", 1), ("wan", "g1", 2)] {
         let link = setup.link(link, device).address(Ipv4Addr::new(10, 10, net, 1), 24);
-        if name == DRIVERS {
-            link.backend(Backend::Xdp).forward_in_driver();
-        } else {
-            link.backend(Backend::PacketSocket);
-        }
+        match name {
+            DRIVERS => link.backend(Backend::Xdp).forward_in_driver(),
+            XDP => link.backend(Backend::Xdp),
+            _ => link.backend(Backend::PacketSocket),
+        };
     }
     let log = EventSink::new(|event| println!("event {}: {}", event.kind, event.text));
     match Planes::open_logging(&setup, log) {
@@ -239,7 +250,29 @@ fn signal(middle: &Namespace, signal: &str, process: u32) -> Result<bool, Failed
         .success())
 }
 
-fn goes_on() -> Result<(), Failed> {
+/// The data plane dies and is started again: what was sent meanwhile waits in its sockets, which control
+/// holds, and the next one knows its neighbours.
+fn data_plane_dies(
+    middle: &Namespace,
+    control: &mut Control,
+    flow: &mut Flow,
+) -> Result<(), Failed> {
+    let (.., data) = control.forwarded()?;
+    let died = Instant::now();
+    assert!(signal(middle, "-KILL", data)?);
+    std::thread::sleep(DEAD_WITHIN);
+    let sent: u32 = (0..WAITING).map(|_| u32::from(flow.send())).sum();
+    let came = (0..sent).map_while(|_| flow.take(WITHIN)).count();
+    assert_eq!((sent, came), (WAITING, usize::try_from(WAITING)?));
+    control.says("event data-plane-died")?;
+    let again = control.says("event data-plane-restarted: ")?;
+    assert!(wait_until(WITHIN, || flow.passes()), "it forwards again");
+    println!("{again}; a datagram passed after {:?}", died.elapsed());
+    assert_eq!(flow.pass(DATAGRAMS), DATAGRAMS);
+    Ok(())
+}
+
+fn goes_on(name: &str) -> Result<(), Failed> {
     let [north, middle, south] = [(); 3].map(|()| Namespace::new().unwrap());
     let lan = Veth::pair(&north, "n0", &middle, "g0")?;
     let wan = Veth::pair(&middle, "g1", &south, "s0")?;
@@ -253,33 +286,23 @@ fn goes_on() -> Result<(), Failed> {
     let receiver = south.run(|| UdpSocket::bind(SOUTH))??;
     let mut flow = Flow { sender, receiver, next: 0 };
 
-    let mut first = Control::start(&middle, "test")?;
+    let mut first = Control::start(&middle, name)?;
     let (data, adopted) = first.runs()?;
     assert!(!adopted && wait_until(WITHIN, || flow.passes()), "it forwards");
-    let mut second = Control::start(&middle, "test")?;
+    let mut second = Control::start(&middle, name)?;
     let refused = second.says("refused ")?;
     assert_eq!(refused, format!("the data plane (process {data}) has a control plane already"));
 
     // Control dies: nothing is lost.
     first.process.kill();
     assert_eq!(flow.pass(DATAGRAMS), DATAGRAMS, "while nobody controls it");
-    let mut next = Control::start(&middle, "test")?;
+    let mut next = Control::start(&middle, name)?;
     assert_eq!(next.runs()?, (data, true), "the same process, adopted");
     assert_eq!(flow.pass(DATAGRAMS), DATAGRAMS, "after the adoption");
 
-    // The data plane dies: it is started again.
-    let died = Instant::now();
-    assert!(signal(&middle, "-KILL", data)?);
-    std::thread::sleep(DEAD_WITHIN);
-    // They wait in its socket, which control holds, and the next one knows its neighbours.
-    let sent: u32 = (0..WAITING).map(|_| u32::from(flow.send())).sum();
-    let came = (0..sent).map_while(|_| flow.take(WITHIN)).count();
-    assert_eq!((sent, came), (WAITING, usize::try_from(WAITING)?));
-    next.says("event data-plane-died")?;
-    let again = next.says("event data-plane-restarted: ")?;
-    assert!(wait_until(WITHIN, || flow.passes()), "it forwards again");
-    println!("{again}; a datagram passed after {:?}", died.elapsed());
-    assert_eq!(flow.pass(DATAGRAMS), DATAGRAMS);
+    for _ in 0..DEATHS {
+        data_plane_dies(&middle, &mut next, &mut flow)?;
+    }
 
     // Both end together.
     drop(next.input);
@@ -288,7 +311,7 @@ fn goes_on() -> Result<(), Failed> {
     while !rest.contains("ended") {
         assert!(output.read_line(&mut rest)? > 0, "it ends");
     }
-    let mut last = Control::start(&middle, "test")?;
+    let mut last = Control::start(&middle, name)?;
     let (fresh, adopted) = last.runs()?;
     assert!(!adopted, "nothing was left to be adopted");
     drop(last.input);

@@ -109,6 +109,7 @@ plain_enum!(HeldKind {
     0 => XdpProgram { tag_function, queues, is_generic, in_pieces },
     1 => PacketSockets { sockets, slots, frame_len },
     2 => Tap,
+    3 => XdpSockets { sockets, entries, lent, chunks, chunk_size },
 });
 plain_enum!(DriverForwarding { 0 => NotAsked, 1 => Active, 2 => Refused(reason) });
 plain_struct!(LinkNow { state, queues });

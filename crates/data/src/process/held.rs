@@ -63,7 +63,10 @@ impl HeldDevices {
     /// Lets go of all but programs by which drivers forward: nobody receives from the others any
     /// more, and the kernel is to have what is its own.
     pub(super) fn keep_forwarding(&self) {
-        self.retain(|held| held.facts.info.driver_forwarding == DriverForwarding::Active);
+        self.retain(|held| {
+            let is_program = matches!(held.facts.kind, HeldKind::XdpProgram { .. });
+            is_program && held.facts.info.driver_forwarding == DriverForwarding::Active
+        });
     }
 
     /// Lets go of all.

@@ -35,9 +35,9 @@ impl Preparer {
                 })?;
                 sockets.into_link(config, self.devices())
             }
-            HeldKind::Tap => Err(OpenError::Unsupported {
+            HeldKind::Tap | HeldKind::XdpSockets { .. } => Err(OpenError::Unsupported {
                 name: now.name.clone(),
-                reason: "what the process before had of it is a TAP".to_owned(),
+                reason: "what the process before had of it is of another kind".to_owned(),
             }),
         }
     }
@@ -57,11 +57,29 @@ impl Preparer {
             return Err(OpenError::Unsupported { name: name.to_owned(), reason });
         }
         (info.link_address, info.mtu) = (now.link_address, now.mtu);
+        let held = (held, self.held_sockets(config));
         let mut registered = self.registered();
         let opened = Unbound::go_on(held, interface, &options, self.slab, &mut registered);
         let opened = opened.and_then(|opened| self.note(config, &options, opened));
         let (link, common) = opened.map_err(|failed| OpenError::of_xdp(name, &driver, failed))?;
         Ok(Opened { device: UnboundDevice::Xdp(Box::new(link)), common })
+    }
+
+    /// The AF_XDP sockets that an earlier process has open of a share of a link.
+    pub(super) fn held_sockets(&self, config: &LinkConfig) -> Option<HeldDevice> {
+        let are_sockets = |kind: &HeldKind| matches!(kind, HeldKind::XdpSockets { .. });
+        self.devices().take(config.index, config.share, are_sockets)
+    }
+
+    /// Notes the sockets of a share of an exclusive link for another process, if it can go on with
+    /// them. The kernel has the frames of a shared link while there is no process.
+    pub(super) fn note_sockets(&self, config: &LinkConfig, link: &Unbound) {
+        let Some(memory) = self.memory.as_ref().filter(|_| config.exclusive) else { return };
+        if let Some((kind, descriptors)) = link.to_keep(self.slab, memory) {
+            let (index, share, info) = (config.index, config.share, link.info().clone());
+            let facts = DeviceFacts { link: index, share, info, kind };
+            self.devices().note(facts, &descriptors);
+        }
     }
 
     /// Notes a link that was opened, for other maps and for another process.
@@ -76,6 +94,7 @@ impl Preparer {
         if common.info.driver_forwarding == DriverForwarding::Active {
             noted = noted.and_then(|()| forwarding.note(&common, &options.forwarding));
         }
+        self.note_sockets(config, &link);
         match noted {
             Ok(()) => Ok((link, common)),
             Err(source) => Err(xdp::Failed { action: "share what is open", source }),

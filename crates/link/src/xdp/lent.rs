@@ -68,6 +68,13 @@ impl Lent {
         Ok((address, len))
     }
 
+    /// Goes on with a chunk at this position that an earlier process has lent.
+    pub(super) fn go_on(&mut self, address: u64) {
+        if self.pool.give_up_lent(address) {
+            self.mark(address);
+        }
+    }
+
     /// Takes back a chunk that the kernel has returned, as a packet of `len` octets at `address`.
     /// `None` if it was not lent, or the octets are not within it.
     pub(super) fn take(&mut self, address: u64, len: u32) -> Option<Packet> {
@@ -76,8 +83,8 @@ impl Lent {
             return None;
         }
         *word &= !bit;
-        // SAFETY: the bit says that the chunk was given away by `into_raw` in `lend` and has not
-        // come back since; the kernel has returned it, by our contract.
+        // SAFETY: the bit says that the chunk was given away, by `into_raw` in `lend` or by the pool in
+        // `go_on`, and has not come back since; the kernel has returned it, by our contract.
         let packet = unsafe { self.pool.packet_from_raw(address, len) };
         if packet.is_none() {
             // It stays lent, to come home with all others.

@@ -8,10 +8,12 @@
 //! queues to sockets, are common ([`Trunk`]).
 
 mod lent;
+mod passed;
 mod pieces;
 mod ring;
 mod socket;
 
+pub(crate) use passed::slab_before;
 pub(crate) use socket::{Registered, has_frames_to_lend};
 
 use crate::bpf::{self, AttachedProgram, BpfMap, BpfProgram, Hook, MapType, ProgramType, Tags};
@@ -323,7 +325,7 @@ impl Unbound {
     ) -> Result<Opened, (Interface, Failed)> {
         let partial = info.partial_checksums;
         let opened = Trunk::new(&interface, options, partial).and_then(|trunk| {
-            let branch = Branch::open(&interface, options, &trunk, slab, registered)?;
+            let branch = Branch::open(&interface, options, &trunk, (slab, None), registered)?;
             Ok((trunk, branch))
         });
         let (trunk, branch) = match opened {
@@ -353,9 +355,9 @@ impl Unbound {
     }
 
     /// Opens the first share of an interface, or all of it, behind the program that an earlier
-    /// process has attached.
+    /// process has attached, with the sockets of that one if it has any.
     pub(crate) fn go_on(
-        held: HeldDevice,
+        (held, sockets): (HeldDevice, Option<HeldDevice>),
         interface: Interface,
         options: &XdpOptions,
         slab: SlabShape,
@@ -367,21 +369,46 @@ impl Unbound {
             source: io::Error::other("it is not that of the interface as it is now"),
         };
         let trunk = Trunk::of_held(held, &interface, options).ok_or_else(lost)?;
-        let branch = Branch::open(&interface, options, &trunk, slab, registered)?;
+        let branch = Branch::open(&interface, options, &trunk, (slab, sockets), registered)?;
         let common = Common::new(info, Part::Xdp(trunk));
         Ok((branch.unbound(&common.info, interface, options), common))
     }
 
-    /// Opens a further share of an interface, already opened as `trunk`.
+    /// Opens a further share of an interface, already opened as `trunk`; with the sockets of an
+    /// earlier process if there are any.
     pub(crate) fn join(
         (info, trunk): (&LinkInfo, &Trunk),
         interface: Interface,
         options: &XdpOptions,
-        slab: SlabShape,
+        slab: (SlabShape, Option<HeldDevice>),
         registered: &mut Registered,
     ) -> Result<Self, Failed> {
         let branch = Branch::open(&interface, options, trunk, slab, registered)?;
         Ok(branch.unbound(info, interface, options))
+    }
+
+    /// The kind and descriptors of what another process may hold of its sockets; `None` if none can go
+    /// on with them. `memory` is that of the slab.
+    pub(crate) fn to_keep(
+        &self,
+        slab: SlabShape,
+        memory: &Arc<OwnedFd>,
+    ) -> Option<(HeldKind, Vec<Arc<OwnedFd>>)> {
+        if self.buffers.is_some() || self.sockets.len() > passed::SOCKETS_MAX {
+            return None;
+        }
+        let kept: Vec<_> = self.sockets.iter().map(KernelPart::to_keep).collect::<Option<_>>()?;
+        let &(_, entries, lent) = kept.first()?;
+        let number = |size: usize| u32::try_from(size).ok();
+        let (chunks, chunk_size) = (number(slab.chunks)?, number(slab.chunk_size)?);
+        let sockets = number(kept.len())?;
+        let kind = HeldKind::XdpSockets { sockets, entries, lent, chunks, chunk_size };
+        let all = [Arc::clone(memory)].into_iter().chain(kept.into_iter().map(|(fd, ..)| fd));
+        Some((kind, all.collect()))
+    }
+
+    pub(crate) const fn info(&self) -> &LinkInfo {
+        &self.info
     }
 
     /// The link of the worker whose frames live in `pool`.
@@ -424,11 +451,17 @@ impl Branch {
         interface: &Interface,
         options: &XdpOptions,
         trunk: &Trunk,
-        slab: SlabShape,
+        (slab, held): (SlabShape, Option<HeldDevice>),
         registered: &mut Registered,
     ) -> Result<Self, Failed> {
         let queues = options.share.queues(trunk.queues);
-        let (sockets, buffers) = if options.in_pieces {
+        let (sockets, buffers) = if let Some(held) = held {
+            let sockets = passed::go_on(held, queues.len());
+            let sockets =
+                sockets.map_err(failed("go on with the sockets of the process before"))?;
+            *registered = sockets.first().map(KernelPart::registered).unwrap_or_default();
+            (sockets, None)
+        } else if options.in_pieces {
             let lent = usize::try_from(options.entries).unwrap_or(usize::MAX);
             let buffers = Slab::new(lent.saturating_mul(queues.len() + 1), BUFFER_SIZE);
             let buffers = buffers.map_err(io::Error::other);

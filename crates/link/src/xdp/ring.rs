@@ -113,6 +113,21 @@ impl<T: Entry> RingMapping<T> {
         flags.load(Ordering::Relaxed) & XDP_RING_NEED_WAKEUP != 0
     }
 
+    /// The entries from one running number up to another.
+    ///
+    /// # Errors
+    ///
+    /// If these cannot be numbers of a ring of this size.
+    fn entries(&self, from: u32, to: u32) -> io::Result<Vec<T>> {
+        let count = to.wrapping_sub(from);
+        if count > self.mask + 1 {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        // SAFETY: each lies within the ring; any bits are an entry.
+        let entry = |number| unsafe { self.entry(from.wrapping_add(number)).read_volatile() };
+        Ok((0..count).map(entry).collect())
+    }
+
     /// The place of an entry, by its running number.
     fn entry(&self, number: u32) -> NonNull<T> {
         // SAFETY: the mask keeps it within the ring, which lies in the mapping.
@@ -144,7 +159,17 @@ impl<T: Entry> Producer<T> {
         size: u32,
     ) -> io::Result<Self> {
         let ring = RingMapping::new(fd, page_offset, offsets, size)?;
-        Ok(Self { ring, next: 0, consumed: 0 })
+        // The ring of an earlier process goes on where that one was; a new one begins at 0.
+        let next = ring.producer().load(Ordering::Acquire);
+        let consumed = ring.consumer().load(Ordering::Acquire);
+        Ok(Self { ring, next, consumed })
+    }
+
+    /// The number of entries that the kernel has consumed since the ring was made, and those that it
+    /// has not.
+    pub(super) fn kernel_side(&self) -> io::Result<(u32, Vec<T>)> {
+        let consumed = self.ring.consumer().load(Ordering::Acquire);
+        Ok((consumed, self.ring.entries(consumed, self.next)?))
     }
 
     /// Entries that can be written now, by the kernel's current counter.
@@ -203,7 +228,16 @@ impl<T: Entry> Consumer<T> {
         size: u32,
     ) -> io::Result<Self> {
         let ring = RingMapping::new(fd, page_offset, offsets, size)?;
-        Ok(Self { ring, next: 0, produced: 0 })
+        // As of a producer.
+        let next = ring.consumer().load(Ordering::Acquire);
+        Ok(Self { ring, next, produced: next })
+    }
+
+    /// The number of entries that the kernel has produced since the ring was made, and those that
+    /// were not read.
+    pub(super) fn kernel_side(&self) -> io::Result<(u32, Vec<T>)> {
+        let produced = self.ring.producer().load(Ordering::Acquire);
+        Ok((produced, self.ring.entries(self.next, produced)?))
     }
 
     /// Reads the next entry, if there is one. The kernel gets its place back after

@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 // linux/if_xdp.h.
 const SOL_XDP: libc::c_int = 283;
@@ -34,6 +35,11 @@ const BIND_SEVERAL_BUFFERS: u16 = 1 << 4;
 
 /// Octets that may be queued for sending. The default throttles a veth to a tenth.
 const SEND_BUFFER: i32 = 16 << 20;
+
+/// How long the kernel may have chunks between two rings: a burst that is being received, or frames
+/// that wait to be sent.
+const SETTLED_WITHIN: Duration = Duration::from_millis(100);
+const SETTLED_LOOK: Duration = Duration::from_micros(200);
 
 /// Maximum calls of the kernel to send one burst.
 const KICKS_MAX: u32 = 8;
@@ -64,9 +70,29 @@ pub(super) struct KernelPart {
     transmit: Producer<Descriptor>,
     /// Target number of chunks in the fill ring.
     fill_target: u32,
+    /// Entries of each ring.
+    entries: u32,
     pub(super) is_zero_copy: bool,
+    /// Chunks that an earlier process has lent to the kernel.
+    lent_before: LentBefore,
+    statistics: [u64; 3],
     /// The last field: dropped when the rings are unmapped.
     release: Release,
+}
+
+/// Positions of the chunks that the kernel has of a socket.
+#[derive(Debug, Default)]
+pub(super) struct LentBefore {
+    /// For frames to come, and with frames that were not read.
+    receive: Vec<u64>,
+    /// With frames to send, and with frames that were sent.
+    transmit: Vec<u64>,
+}
+
+impl LentBefore {
+    pub(super) fn all(&self) -> impl Iterator<Item = u64> {
+        self.receive.iter().chain(&self.transmit).copied()
+    }
 }
 
 /// Says, when it is dropped, whether the kernel has released the chunks of a socket.
@@ -128,25 +154,104 @@ impl KernelPart {
         for ring in [XDP_UMEM_FILL_RING, XDP_UMEM_COMPLETION_RING, XDP_RX_RING, XDP_TX_RING] {
             socket::set_option(at, SOL_XDP, ring, &entries)?;
         }
-        let [receive, transmit, fill, completion] = offsets(at)?;
-        let fill = Producer::new(at, FILL_OFFSET, fill, entries)?;
-        let completion = Consumer::new(at, COMPLETION_OFFSET, completion, entries)?;
-        let receive = Consumer::new(at, RECEIVE_OFFSET, receive, entries)?;
-        let transmit = Producer::new(at, TRANSMIT_OFFSET, transmit, entries)?;
+        let mut part = Self::over(fd, (entries, place.lent))?;
+        let Some(fd) = &part.fd else { return Ok(part) };
+        let at = fd.as_fd();
         bind(at, place, owner.map(AsFd::as_fd))?;
         // An older kernel sends 32 a call; the burst is then sent in more calls.
         let _ = socket::set_option(at, SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &entries.min(BURST));
-        let is_zero_copy = is_zero_copy(at);
+        part.is_zero_copy = is_zero_copy(at);
+        Ok(part)
+    }
+
+    /// Maps the rings of a socket.
+    fn over(fd: OwnedFd, (entries, lent): (u32, u32)) -> io::Result<Self> {
+        let at = fd.as_fd();
+        let [receive, transmit, fill, completion] = offsets(at)?;
         Ok(Self {
+            fill: Producer::new(at, FILL_OFFSET, fill, entries)?,
+            completion: Consumer::new(at, COMPLETION_OFFSET, completion, entries)?,
+            receive: Consumer::new(at, RECEIVE_OFFSET, receive, entries)?,
+            transmit: Producer::new(at, TRANSMIT_OFFSET, transmit, entries)?,
             fd: Some(Arc::new(fd)),
-            fill,
-            completion,
-            receive,
-            transmit,
-            fill_target: place.lent,
-            is_zero_copy,
+            fill_target: lent,
+            entries,
+            is_zero_copy: false,
+            lent_before: LentBefore::default(),
+            statistics: [0; 3],
             release: Release { kernel: Arc::default(), is_due: false },
         })
+    }
+
+    /// Goes on with a socket of an earlier process, bound and with its rings of `entries` entries, to
+    /// which frames of the slab are copied.
+    ///
+    /// # Errors
+    ///
+    /// The system's error; Linux before 6.4 maps no rings of a bound socket. An error, too, if the
+    /// kernel has chunks that its rings do not tell.
+    pub(super) fn go_on(fd: OwnedFd, entries: u32, lent: u32) -> io::Result<Self> {
+        let mut part = Self::over(fd, (entries, lent))?;
+        part.lent_before = part.lent_to_kernel()?;
+        part.statistics = part.read_statistics().unwrap_or_default();
+        Ok(part)
+    }
+
+    /// The chunks that the kernel has, once none is between two rings.
+    fn lent_to_kernel(&self) -> io::Result<LentBefore> {
+        let until = Instant::now() + SETTLED_WITHIN;
+        loop {
+            // The kernel moves chunks from the fill ring to the receive ring, and from the transmit
+            // to the completion ring: read in this order, no chunk is missed.
+            let (filled, mut receive) = self.fill.kernel_side()?;
+            let (received, unread) = self.receive.kernel_side()?;
+            let (taken, transmit) = self.transmit.kernel_side()?;
+            let (sent, completed) = self.completion.kernel_side()?;
+            if filled == received && taken == sent {
+                receive.extend(unread.into_iter().map(|frame| frame.address));
+                let mut transmit: Vec<u64> = transmit.iter().map(|frame| frame.address).collect();
+                transmit.extend(completed);
+                return Ok(LentBefore { receive, transmit });
+            }
+            if Instant::now() > until {
+                return Err(io::Error::other("the kernel has frames that no ring tells"));
+            }
+            std::thread::sleep(SETTLED_LOOK);
+        }
+    }
+
+    /// Its descriptor, and what another process has to know to go on with it; `None` if none can.
+    pub(super) fn to_keep(&self) -> Option<(Arc<OwnedFd>, u32, u32)> {
+        let fd = self.fd.as_ref()?;
+        // A driver that writes into chunks itself has some that no ring tells.
+        if self.is_zero_copy {
+            return None;
+        }
+        let [.., fill, _] = offsets(fd.as_fd()).ok()?;
+        // Linux before 6.4 maps no rings of a bound socket.
+        Producer::<u64>::new(fd.as_fd(), FILL_OFFSET, fill, self.entries).ok()?;
+        Some((Arc::clone(fd), self.entries, self.fill_target))
+    }
+
+    /// The positions of the chunks that an earlier process has lent to the kernel.
+    pub(super) const fn lent_before(&self) -> &LentBefore {
+        &self.lent_before
+    }
+
+    /// The socket, for others of its slab.
+    pub(super) fn registered(&self) -> Registered {
+        self.fd.as_ref().map(Arc::downgrade).unwrap_or_default()
+    }
+
+    /// The kernel's counts: overruns, empty fill rings, refusals.
+    fn read_statistics(&self) -> Option<[u64; 3]> {
+        // struct xdp_statistics: dropped (also for an empty fill ring), two kinds of invalid
+        // descriptors, ring full, and how often the fill and the transmit ring were found empty.
+        let mut statistics = [0_u64; 6];
+        let fd = self.fd.as_ref()?;
+        socket::get_option(fd.as_fd(), SOL_XDP, XDP_STATISTICS, &mut statistics).ok()?;
+        let [dropped, receive_invalid, transmit_invalid, receive_full, fill_empty, _] = statistics;
+        Some([dropped + receive_full, fill_empty, receive_invalid + transmit_invalid])
     }
 
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
@@ -155,10 +260,14 @@ impl KernelPart {
 
     /// Lends the kernel chunks of `pool`, the slab for which the socket was opened. With `frames`,
     /// the chunks hold copies of those frames.
-    pub(super) fn with_pool(self, pool: Rc<Pool>, frames: Option<&Rc<Pool>>) -> XdpSocket {
-        let lent = Lent::new(pool, Arc::clone(&self.release.kernel));
+    pub(super) fn with_pool(mut self, pool: Rc<Pool>, frames: Option<&Rc<Pool>>) -> XdpSocket {
+        let mut lent = Lent::new(pool, Arc::clone(&self.release.kernel));
         let pieces = frames.map(|frames| Pieces::new(Rc::clone(frames)));
-        let mut socket = XdpSocket { part: self, lent, pieces, filled: 0, statistics: [0; 3] };
+        let before = std::mem::take(&mut self.lent_before);
+        before.all().for_each(|position| lent.go_on(position));
+        let filled = u32::try_from(before.receive.len()).unwrap_or(u32::MAX);
+        let statistics = self.statistics;
+        let mut socket = XdpSocket { part: self, lent, pieces, filled, statistics };
         socket.refill();
         socket
     }
@@ -348,15 +457,7 @@ impl XdpSocket {
 
     /// Adds the kernel's counts since the last call.
     pub(super) fn count(&mut self, counters: &mut LinkCounters) {
-        // struct xdp_statistics: dropped (also for an empty fill ring), two kinds of invalid
-        // descriptors, ring full, and how often the fill and the transmit ring were found empty.
-        let mut statistics = [0_u64; 6];
-        let Some(fd) = &self.part.fd else { return };
-        if socket::get_option(fd.as_fd(), SOL_XDP, XDP_STATISTICS, &mut statistics).is_err() {
-            return;
-        }
-        let [dropped, receive_invalid, transmit_invalid, receive_full, fill_empty, _] = statistics;
-        let now = [dropped + receive_full, fill_empty, receive_invalid + transmit_invalid];
+        let Some(now) = self.part.read_statistics() else { return };
         let before = std::mem::replace(&mut self.statistics, now);
         let [overrun, fill_empty, refused] = now;
         let [overrun_before, fill_empty_before, refused_before] = before;

@@ -24,7 +24,7 @@ use gatewright_stack::{
     At, Attachment, Place, Side, WeightedHop,
     builtin::{Count, HostPart, Match, Verdict},
 };
-use gatewright_testbed::{Needs, TwoSubnets, wait_until};
+use gatewright_testbed::{Missing, Needs, TwoSubnets, wait_until};
 use gatewright_wire::{EtherType, IpProtocol};
 use libtest_mimic::{Arguments, Failed, Trial};
 use numbered::{Flight, Passed, Progress};
@@ -41,6 +41,8 @@ const WAN: LinkIndex = LinkIndex(1);
 const HELD: u32 = 200;
 const SERVES: &str = "GATEWRIGHT_DRIVERS_TEST_SERVES";
 
+type Test = fn() -> Result<(), Failed>;
+
 fn main() -> ExitCode {
     if std::env::var_os(SERVES).is_some() {
         gatewright_planes::serve_data_plane().unwrap();
@@ -49,15 +51,21 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     // The kernel tells since 6.3 which interfaces take redirected frames, and since 6.8 which tag
     // a virtual cable has taken out of a frame.
-    let needs = Needs::new().namespaces().program("ethtool").program("ping").linux(6, 8);
-    let missing = needs.missing();
-    let trial = |name: &str, test: fn() -> Result<(), Failed>| match &missing {
+    let needs = || Needs::new().namespaces().program("ethtool").program("ping");
+    let missing = needs().linux(6, 8).missing();
+    let of = |name: &str, test: Test, missing: Option<&Missing>| match missing {
         None => Trial::test(name, test),
         Some(missing) => {
             Trial::test(format!("{name} (needs {missing})"), || Ok(())).with_ignored_flag(true)
         }
     };
+    let trial = |name: &str, test: Test| of(name, test, missing.as_ref());
     let trials = vec![
+        of(
+            "a_link_tells_whether_its_driver_forwards",
+            a_link_tells_whether_its_driver_forwards,
+            needs().missing().as_ref(),
+        ),
         trial("transit_is_forwarded_in_drivers", transit_is_forwarded_in_drivers),
         trial("what_is_not_plain_comes_up", what_is_not_plain_comes_up),
         trial("a_handler_that_comes_and_goes_loses_nothing", swaps_lose_nothing),
@@ -160,6 +168,29 @@ impl World {
             assert!(self.ping(to, &[]), "{to}, {number}: {}", self.said());
         }
     }
+}
+
+/// Where the kernel cannot, the graph forwards, and the link says why.
+fn a_link_tells_whether_its_driver_forwards() -> Result<(), Failed> {
+    let world = World::new()?;
+    let is_new = Needs::new().linux(6, 8).missing().is_none();
+    // A kernel on a machine without a processor of its own answers late.
+    let mut status = world.gateway.status();
+    wait_until(WITHIN, || {
+        status = world.gateway.status();
+        status.is_ok()
+    });
+    for link in status?.links {
+        let expected = if is_new {
+            "in the driver (XDP)"
+        } else {
+            "by the graph, not in the driver: cannot see the tags of VLANs, which its driver takes \
+             out (Linux 6.8 tells them"
+        };
+        assert!(link.forwarding.starts_with(expected), "{}", link.forwarding);
+        assert_eq!(link.forwards_in_driver, is_new);
+    }
+    Ok(())
 }
 
 fn transit_is_forwarded_in_drivers() -> Result<(), Failed> {

@@ -118,8 +118,11 @@ INLINE u64 differ(struct key key, struct key other, u32 length)
     return ((key.high ^ other.high) & high) | ((key.low ^ other.low) & low);
 }
 
-INLINE u32 word(volatile u32 *area, u32 words, u32 at)
+/* Compared in the register that the place is computed from: the checkers of older kernels (Linux 6.1) do
+ * not know that a copy of half a register has its bounds. */
+INLINE u32 word(volatile u32 *area, u32 words, u64 at)
 {
+    OPAQUE(at);
     return at < words ? area[at] : 0;
 }
 
@@ -160,9 +163,12 @@ INLINE u32 walk(volatile u32 *area, u32 words, struct key key, u32 cells)
     u32 entry = (root & ~ROOT_BITS) + 2 * bits(key, 0, depth);
     u64 at = word(area, words, entry), best = entry + 1;
     for (u32 i = 0; i < cells; i++) {
-        if (at == 0 || at > words - CELL_WORDS)
+        /* None is the greatest of all; as in word(). */
+        u64 place = at - 1;
+        OPAQUE(place);
+        if (place >= words - CELL_WORDS)
             break;
-        volatile u32 *cell = area + at;
+        volatile u32 *cell = area + 1 + place;
         u64 c0 = cell[0], c1 = cell[1], c2 = cell[2], c3 = cell[3];
         u64 c4 = cell[4], c5 = cell[5], c6 = cell[6], c7 = cell[7];
         /* As a tail or a skip. */
@@ -210,11 +216,9 @@ INLINE u32 look_up_direct(u32 address, enum reason *reason)
 {
     u32 entry = direct[address >> 8];
     if (entry & DIRECT_GROUP) {
-        u32 group = entry & (DIRECT_GROUP - 1);
-        if (group >= constants.groups)
-            entry = 0;
-        else
-            entry = groups[group << 8 | (address & 0xff)];
+        u64 at = (u64)(entry & (DIRECT_GROUP - 1)) << 8 | (address & 0xff);
+        OPAQUE(at); /* As in word(). */
+        entry = at < (u64)constants.groups << 8 ? groups[at] : 0;
     }
     *reason = NO_ROUTE;
     return entry >= DIRECT_DEEP ? 0 : entry;
@@ -370,7 +374,12 @@ INLINE enum reason resolve(struct xdp_md *context, struct matched *packet, u32 *
         return ELSEWHERE;
     if (found->port == constants.link)
         return SAME_LINK;
-    if (UNLIKELY(found->port >= LINKS_MAX || links[found->port].up & sent))
+    /* Linux 6.1's checker forgets a bound of what is loaded again. */
+    u32 port = found->port;
+    if (UNLIKELY(port >= LINKS_MAX))
+        return LOOKED_AT;
+    OPAQUE(port);
+    if (UNLIKELY(links[port & (LINKS_MAX - 1)].up & sent))
         return LOOKED_AT;
     if (flags & HOP_NEIGHBOUR) {
         neighbour->port = found->port;

@@ -109,7 +109,8 @@ fn a_bound_program_never_moves() -> Result<(), Failed> {
 /// The kernel follows few enough ways through the program that a link opens soon; one branch too many
 /// behind the choice of a next hop once made them four times as many.
 fn the_kernel_checks_the_program_soon() -> Result<(), Failed> {
-    const STEPS_MAX: u32 = 180_000;
+    // Linux 6.12 takes 195,000 steps, 6.1 and 6.18 fewer than 180,000.
+    const STEPS_MAX: u32 = 220_000;
     for sizes in SIZES {
         let bench = Bench::new(sizes)?;
         let descriptor = bench.program.as_fd().as_raw_fd();

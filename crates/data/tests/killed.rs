@@ -56,8 +56,9 @@ const TAKEN_WITHIN: Duration = Duration::from_secs(3);
 fn main() {
     if std::env::var_os(SERVES).is_some() {
         // It may make no file later.
-        let told = std::env::var_os(OPENED).map(|path| File::create(path).unwrap());
-        return gatewright_data::serve(|| told.map_or((), tell_opened)).unwrap();
+        let mut told = std::env::var_os(OPENED).map(|path| File::create(path).unwrap());
+        let ready = || told.take().map_or((), tell_opened);
+        return gatewright_data::serve(Duration::MAX, ready).unwrap();
     }
     if let Ok(name) = std::env::var(CONTROLS) {
         return match (name.strip_prefix(STARTS), name.strip_prefix(LATE)) {

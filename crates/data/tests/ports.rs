@@ -346,7 +346,7 @@ fn process(workers: usize) -> (Gateway<std::sync::Arc<gatewright_data::ProcessPo
 #[test]
 fn serves_the_other_process() {
     if std::env::var_os(SERVES).is_some() {
-        gatewright_data::serve(|| {}).unwrap();
+        gatewright_data::serve(Duration::MAX, || {}).unwrap();
     }
 }
 

@@ -57,7 +57,7 @@ pub use routes::{CommandRoute, RouteHop, RouteOrder, RouteStatus, RouteTarget, n
 pub use setup::{
     LinkSetup, ProcessSetup, ReportRoute, RouteTo, Setup, StaticNeighbour, StaticRoute,
 };
-pub use start_pages::release_start_pages;
+pub use start_pages::{SETTLED_AFTER, release_start_pages};
 pub use status::{
     IcmpStatus, LayerStatus, LinkStatus, PlanesStatus, QueueStatus, Status, WayStatus,
     WorkerStatus, named_counters,

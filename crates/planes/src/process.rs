@@ -1,6 +1,7 @@
 //! Start of a gateway with a data-plane process, or adoption of a running one.
 
 use crate::{
+    SETTLED_AFTER,
     error::PlanesError,
     release_start_pages,
     setup::{ProcessSetup, RouteTo, Setup},
@@ -26,7 +27,7 @@ const REOPENED_WITHIN: Duration = Duration::from_mins(1);
 ///
 /// [`DataError`] if it cannot start; the control plane has been told.
 pub fn serve_data_plane() -> Result<(), DataError> {
-    gatewright_data::serve(|| {
+    gatewright_data::serve(SETTLED_AFTER, || {
         // Without it the process does as well, and is larger.
         let _released = release_start_pages();
     })

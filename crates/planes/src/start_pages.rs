@@ -1,13 +1,16 @@
-//! Unmaps pages of the executable that only start-up used.
+//! Unmaps pages of the executable and its libraries that only start-up used.
 #![expect(unsafe_code, reason = "the advice has no safe wrapper")]
 
 use nix::libc::{MADV_DONTNEED, madvise};
-use std::{fs, io, ptr::with_exposed_provenance_mut};
+use std::{fs, io, ptr::with_exposed_provenance_mut, time::Duration};
 
-/// Unmaps the pages of the executable, code and constants, that the process has touched so far.
-/// Returns the octets that they had in memory.
+/// How long after its start a gateway that runs touches little more than what it needs all the time.
+pub const SETTLED_AFTER: Duration = Duration::from_secs(5);
+
+/// Unmaps the pages of the executable and its libraries, code and constants, that the process has
+/// touched so far. Returns the octets that they had in memory.
 ///
-/// Call it when a gateway has started. By then its command line and its description are read, and
+/// Call it when a gateway has started, and once more after [`SETTLED_AFTER`]. By then its command line and its description are read, and
 /// most of that code is never needed again. The kernel maps sixteen pages at a touch, so nearly
 /// half of a large program stays with a gateway that has only begun. Pages needed again are mapped
 /// again, from the kernel's own copy of the file. Code that a debugger has changed is not unmapped.
@@ -16,9 +19,8 @@ use std::{fs, io, ptr::with_exposed_provenance_mut};
 ///
 /// The kernel's error if it does not list mappings or refuses the advice.
 pub fn release_start_pages() -> io::Result<u64> {
-    let program = fs::read_link("/proc/self/exe")?;
     let mut octets = 0;
-    for found in unchanged(&fs::read_to_string("/proc/self/smaps")?, &program.to_string_lossy()) {
+    for found in unchanged(&fs::read_to_string("/proc/self/smaps")?) {
         let base = with_exposed_provenance_mut(found.first);
         // SAFETY: the mapping is private, cannot be written to, and no page of it differs from the
         // file's (`unchanged`): each reads the same when it is mapped again.
@@ -39,15 +41,17 @@ struct Mapping {
     resident: u64,
 }
 
-/// The private, read-only mappings of the file `program` in a text of `/proc/PID/smaps`, without
-/// those that have private pages of the process.
-fn unchanged(smaps: &str, program: &str) -> Vec<Mapping> {
+/// The private, read-only mappings of files in a text of `/proc/PID/smaps`, without those that have
+/// private pages of the process.
+fn unchanged(smaps: &str) -> Vec<Mapping> {
     let (mut found, mut next): (Vec<Mapping>, Option<Mapping>) = (Vec::new(), None);
     for line in smaps.lines() {
         if let Some((mapping, rights)) = header(line) {
             let is_fixed = matches!(rights, "r-xp" | "r--p");
-            let is_ours = is_fixed && line.ends_with(&format!(" {program}"));
-            next = Some(mapping).filter(|_| is_ours);
+            // What the kernel maps of its own has a name in brackets.
+            let is_file =
+                line.split_ascii_whitespace().nth(5).is_some_and(|it| it.starts_with('/'));
+            next = Some(mapping).filter(|_| is_fixed && is_file);
         } else if let Some(resident) = kib(line, "Rss:") {
             next = next.map(|mapping| Mapping { resident: resident * 1024, ..mapping });
         } else if let Some(own) = kib(line, "Anonymous:") {
@@ -83,17 +87,21 @@ mod tests {
         00710000-00720000 rw-p 00310000 fe:00 1 /usr/bin/gw\nRss: 64 kB\nAnonymous: 0 kB\n\
         00720000-00730000 r--s 00310000 fe:00 1 /usr/bin/gw\nRss: 64 kB\nAnonymous: 0 kB\n\
         00800000-00900000 rw-p 00000000 00:00 0 \nRss: 64 kB\nAnonymous: 0 kB\n\
-        00900000-00a00000 r-xp 00000000 fe:00 2 /usr/lib/libc.so\nRss: 64 kB\nAnonymous: 0 kB\n";
+        00900000-00a00000 r-xp 00000000 fe:00 2 /usr/lib/libc.so\nRss: 64 kB\nAnonymous: 0 kB\n\
+        00b00000-00b02000 r-xp 00000000 00:00 0 [vdso]\nRss: 8 kB\nAnonymous: 0 kB\n";
 
     #[test]
     fn only_what_the_file_still_says_is_given_back() {
         let mapping = |first, len, kib: u64| Mapping { first, len, resident: kib * 1024 };
-        let expected = [mapping(0x40_0000, 0x10_0000, 100), mapping(0x50_0000, 0x20_0000, 1500)];
-        assert_eq!(unchanged(SMAPS, "/usr/bin/gw"), expected);
-        assert_eq!(unchanged(SMAPS, "/usr/bin/gw2"), []);
+        let expected = [
+            mapping(0x40_0000, 0x10_0000, 100),
+            mapping(0x50_0000, 0x20_0000, 1500),
+            mapping(0x90_0000, 0x10_0000, 64),
+        ];
+        assert_eq!(unchanged(SMAPS), expected);
         // Cut anywhere, it is never more.
         for end in 0..SMAPS.len() {
-            assert!(unchanged(&SMAPS[..end], "/usr/bin/gw").len() <= 2);
+            assert!(unchanged(&SMAPS[..end]).len() <= expected.len());
         }
     }
 

@@ -35,12 +35,13 @@ use std::{
 };
 
 /// Runs the data plane in this process, whose standard input is the socket of its control plane.
-/// Calls `ready` when it has started, and returns when it is told to stop.
+/// Calls `ready` when it has started, and once more when it has run for `settled`; returns when it is
+/// told to stop.
 ///
 /// # Errors
 ///
 /// [`DataError`] if it cannot start; the control plane has been told.
-pub fn serve(ready: impl FnOnce()) -> Result<(), DataError> {
+pub fn serve(settled: Duration, mut ready: impl FnMut()) -> Result<(), DataError> {
     let input = io::stdin().as_fd().try_clone_to_owned().map_err(failed("take its socket"))?;
     let stream = UnixStream::from(input);
     let (order, shared) = handshake::hear_shared::<StartOrder>(&stream)
@@ -64,7 +65,7 @@ pub fn serve(ready: impl FnOnce()) -> Result<(), DataError> {
     handshake::say(&stream, &report, None).map_err(failed("report to its control plane"))?;
     let server = started?;
     ready();
-    server.run(stream)
+    server.run(stream, (settled, ready))
 }
 
 /// What an order passes beside the shared descriptors.
@@ -212,10 +213,14 @@ impl Server {
         })
     }
 
-    /// Serves until it is told to stop.
-    fn run(mut self, stream: UnixStream) -> Result<(), DataError> {
+    /// Serves until it is told to stop; calls `ready` when it has run for `settled`.
+    fn run(
+        mut self,
+        stream: UnixStream,
+        (settled, ready): (Duration, impl FnMut()),
+    ) -> Result<(), DataError> {
         adoption::start(&self.shared, stream, self.listener.take())?;
-        let mut octets = Vec::new();
+        let (mut octets, began, mut ready) = (Vec::new(), Instant::now(), Some(ready));
         let waker = self.shared.server().clone();
         while !waker.flags().is_stopped() {
             let mut any = false;
@@ -242,6 +247,11 @@ impl Server {
                     || self.captured.is_open();
                 let patience = if waits { LOOK_EVERY } else { PATIENCE };
                 waker.sleep(patience, || !self.requests.is_empty() || self.sockets.has_work());
+            }
+            if began.elapsed() > settled
+                && let Some(mut ready) = ready.take()
+            {
+                ready();
             }
         }
         self.workers.stop();

@@ -33,12 +33,13 @@ use std::process::ExitCode;
 type Run = fn(Options) -> Result<Bench, String>;
 
 /// Every benchmark, in the order in which all are run.
-const BENCHMARKS: [(&str, Run); 23] = [
+const BENCHMARKS: [(&str, Run); 24] = [
     ("route", route::run),
     ("tables", tables::run),
     ("neighbours", neighbours::run),
     ("forward", forward::run),
     ("gateway", gateway::run),
+    ("dpdk", gateway::dpdk::run),
     ("xdp", xdp::run),
     ("mesh", mesh::run),
     ("mesh-paper", mesh::paper::run),

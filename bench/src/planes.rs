@@ -3,6 +3,7 @@
 //! takes, and what both processes have in memory when idle.
 
 mod routes;
+mod under_load;
 
 use crate::binary;
 use crate::footprint::{RECEIVER, TestNetwork};
@@ -27,6 +28,8 @@ const BURST: u64 = 32;
 const WINDOW: u64 = 192;
 /// Between two datagrams while the data plane is killed: the resolution of a gap.
 const EVERY: Duration = Duration::from_millis(1);
+/// How long the receiver waits for one more.
+const PATIENCE: Duration = Duration::from_millis(50);
 /// Between two kills.
 const PAUSE: Duration = Duration::from_millis(700);
 /// Kills of a data plane that one control plane is given: at five within a minute it gives up.
@@ -36,13 +39,20 @@ const WITHIN: Duration = Duration::from_secs(20);
 /// seconds.
 const SETTLE: Duration = Duration::from_secs(8);
 
-const PROMISES: [(&str, f64); 5] = [
+const PROMISES: [(&str, f64); 7] = [
     ("control_kills_lost", 0.0),
+    ("data_kills_lost", 0.0),
+    ("data_kills_lost_xdp", 0.0),
     ("data_kill_gap_ms", 300.0),
     ("data_kill_gap_xdp_ms", 300.0),
     ("adopt_ms", 50.0),
     ("idle_rss_two_mib", 16.0),
 ];
+
+/// Figures of kills of the data plane: the promised gap, each gap, and what was lost.
+const GAPS: [&str; 3] = ["data_kill_gap_ms", "data_kill_each_ms", "data_kills_lost"];
+const GAPS_XDP: [&str; 3] =
+    ["data_kill_gap_xdp_ms", "data_kill_each_xdp_ms", "data_kills_lost_xdp"];
 
 /// The binary with a description in a folder.
 struct TwoPlanes<'a> {
@@ -135,7 +145,7 @@ impl Ends {
         let open = |at: &'static str| move || UdpSocket::bind(at);
         let sender = network.sender.run(open("10.72.1.2:0")).map_err(text)?.map_err(text)?;
         let receiver = network.receiver.run(open(RECEIVER)).map_err(text)?.map_err(text)?;
-        receiver.set_read_timeout(Some(Duration::from_millis(50))).map_err(text)?;
+        receiver.set_read_timeout(Some(PATIENCE)).map_err(text)?;
         Ok(Self { sender, receiver })
     }
 
@@ -211,32 +221,39 @@ fn lost_while(
     Ok((sent, lost, rate))
 }
 
-/// The longest time in which nothing arrived while the data plane is killed once.
-fn gap(planes: &TwoPlanes<'_>, ends: &Ends) -> Result<f64, String> {
+/// The longest time in which nothing arrived while the data plane is killed once, in milliseconds, and
+/// the datagrams that never did.
+fn gap(planes: &TwoPlanes<'_>, ends: &Ends) -> Result<(f64, u64), String> {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let sends = scope.spawn(|| {
+            let mut sent = 0;
             while !over.load(Ordering::Acquire) {
-                let _refused = ends.sender.send_to(&[0x5a; 18], RECEIVER);
+                sent += u64::from(ends.sender.send_to(&[0x5a; 18], RECEIVER).is_ok());
                 sleep(EVERY);
             }
+            sent
         });
-        let longest = scope.spawn(|| {
-            let (mut longest, mut last) = (Duration::ZERO, Instant::now());
-            while !over.load(Ordering::Acquire) {
+        let receives = scope.spawn(|| {
+            let (mut longest, mut last, mut came) = (Duration::ZERO, Instant::now(), 0);
+            loop {
+                let is_last = over.load(Ordering::Acquire);
                 if ends.receiver.recv(&mut [0; 64]).is_ok() {
+                    came += 1;
                     longest = longest.max(last.elapsed());
                     last = Instant::now();
+                } else if is_last {
+                    return (longest.max(last.elapsed().saturating_sub(PATIENCE)), came);
                 }
             }
-            longest.max(last.elapsed())
         });
         sleep(Duration::from_millis(100));
         let killed = planes.kill_data();
         sleep(PAUSE);
         over.store(true, Ordering::Release);
-        let longest = longest.join().map_err(|_| "the receiver panicked")?;
-        killed.map(|()| longest.as_secs_f64() * 1e3)
+        let sent = sends.join().map_err(|_| "the sender panicked")?;
+        let (longest, came) = receives.join().map_err(|_| "the receiver panicked")?;
+        killed.map(|()| (longest.as_secs_f64() * 1e3, sent.saturating_sub(came)))
     })
 }
 
@@ -277,17 +294,18 @@ fn end(planes: &TwoPlanes<'_>, control: Option<Process>) -> Result<(), String> {
 fn data_kills(
     bench: &mut Bench,
     planes: &TwoPlanes<'_>,
-    ([key, each], kills): ([&str; 2], usize),
+    ([key, each, lost_key], kills): ([&str; 3], usize),
 ) -> Result<(), String> {
     let ends = Ends::new(planes.network)?;
-    let mut gaps = Vec::new();
+    let (mut gaps, mut lost) = (Vec::new(), 0);
     for left in (0..kills).step_by(KILLS_EACH) {
         let control = planes.start()?;
         for _ in 0..KILLS_EACH.min(kills - left) {
             ends.await_first()?;
-            let gap = gap(planes, &ends)?;
+            let (gap, missing) = gap(planes, &ends)?;
             bench.sample(each, "ms", gap);
             gaps.push(gap);
+            lost += missing;
         }
         end(planes, Some(control))?;
     }
@@ -295,6 +313,8 @@ fn data_kills(
     // The 99th of a hundred; the largest of fewer.
     let p99 = gaps.get((gaps.len() * 99).div_ceil(100).saturating_sub(1));
     bench.sample(key, "ms", *p99.ok_or("no data plane was killed")?);
+    #[expect(clippy::cast_precision_loss, reason = "a few")]
+    bench.sample(lost_key, "datagrams", lost as f64);
     Ok(())
 }
 
@@ -324,6 +344,7 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
                 bench.skip(key, Relation::AtMost, bound, &why);
             }
             routes::skip(&mut bench, &why);
+            under_load::skip(&mut bench, &why);
             return Ok(bench);
         }
     };
@@ -334,10 +355,11 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
     let kills = if options.quick { 10 } else { 100 };
     let results = [
         control_kills(&mut bench, &by_packet, kills),
-        data_kills(&mut bench, &by_packet, (["data_kill_gap_ms", "data_kill_each_ms"], kills)),
-        data_kills(&mut bench, &by_xdp, (["data_kill_gap_xdp_ms", "data_kill_each_xdp_ms"], kills)),
+        data_kills(&mut bench, &by_packet, (GAPS, kills)),
+        data_kills(&mut bench, &by_xdp, (GAPS_XDP, kills)),
         memory(&mut bench, &by_packet),
         routes::measure(&mut bench),
+        under_load::measure(&mut bench),
     ];
     fs::remove_dir_all(&folder).map_err(text)?;
     for problem in results.into_iter().filter_map(Result::err) {
@@ -347,9 +369,14 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
         bench.promise(key, Relation::AtMost, bound);
     }
     routes::promise(&mut bench);
+    under_load::promise(&mut bench);
     bench.note(
         "lost: at most 192 datagrams are on their way, fewer than any queue holds; adoption: from \
          the look for the data plane until routes are in force",
+    );
+    bench.note(
+        "data_kills_lost: datagrams of all kills that never came; of those that arrive without a data \
+         plane, 1024 wait at each link",
     );
     bench.note(
         "gap: the longest time without an arrival, one datagram sent every ms; promised is the \

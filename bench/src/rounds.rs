@@ -161,6 +161,29 @@ impl Bench {
         }
     }
 
+    /// Tells who waits at the terminal what is measured next.
+    pub fn stage(&mut self, what: &str) {
+        self.told = Instant::now();
+        let seconds = self.started.elapsed().as_secs();
+        // Nobody may be there to read it.
+        let _ = writeln!(io::stderr(), "bench {}: {seconds} s, {what}", self.name);
+    }
+
+    /// Measures `what`, once more if it fails; then its problem is noted, and the benchmark goes on.
+    pub fn attempt(
+        &mut self,
+        what: &str,
+        mut measure: impl FnMut(&mut Self) -> Result<(), String>,
+    ) {
+        // The first line says what; a whole status may follow.
+        let short = |problem: String| problem.lines().next().unwrap_or_default().to_owned();
+        let Err(first) = measure(self) else { return };
+        self.stage(&format!("{what} once more: {}", short(first)));
+        if let Err(problem) = measure(self) {
+            self.note(format!("{what} was not measured: {}", short(problem)));
+        }
+    }
+
     /// Adds the ratio `of / to`, taken in each round.
     pub fn ratio(&mut self, key: &str, of: &str, to: &str) {
         let ratios = self.each_round(of, to, |of, to| of / to);

@@ -5,7 +5,7 @@
     reason = "a program for a terminal: its progress is its output"
 )]
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use xtask::{
     checks, dashboard, deb, interop, manual, oci, programs, reproduce, router, sbom, setup,
     step::CommandStep,
@@ -52,7 +52,9 @@ Verbs:
                            times (200): nothing lost, nothing twice; then of both planes at random
                            points, five times as often: nothing left; then random meshes in
                            virtual time, 500 times as many: no invariant broken
-  bench [NAME] [--quick]   run a benchmark, or all; results go to target/bench/NAME.json
+  bench [NAME] [--quick] [--rounds N]
+                           run a benchmark, or all; results go to target/bench/NAME.json; `bench dpdk`
+                           is built with DPDK where its headers are
   fuzz [NAME…] [--seconds N]
                            fuzz each decoder for a minute and each machine for ten, or those
                            named, N seconds each
@@ -126,7 +128,16 @@ fn demo(arguments: &[String]) -> bool {
     CommandStep::cargo("demo", &run).arguments(arguments).run()
 }
 
+/// Whether a program can be built with DPDK.
+fn has_dpdk() -> bool {
+    let asked = Command::new("pkg-config").args(["--exists", "libdpdk"]).status();
+    asked.is_ok_and(|status| status.success())
+}
+
 fn bench(arguments: &[String]) -> bool {
-    let run = ["run", "--release", "--package", "bench", "--"];
+    // All others are built without it, as users' programs are.
+    let is_dpdk = arguments.iter().any(|argument| argument == "dpdk") && has_dpdk();
+    let features: &[&str] = if is_dpdk { &["--features", "dpdk"] } else { &[] };
+    let run = [&["run", "--release", "--package", "bench"], features, &["--"]].concat();
     CommandStep::cargo("bench", &run).arguments(arguments).run()
 }

@@ -3,6 +3,7 @@
 
 pub(crate) mod bpf;
 mod delay;
+pub(crate) mod dpdk;
 pub(crate) mod live;
 mod loss;
 pub(crate) mod ours;

@@ -18,8 +18,7 @@ pub(crate) struct GatewaySamples {
     pub(crate) sojourn: [Duration; 2],
 }
 
-/// Works as Gatewright on g0 and g1 until `stop`: a router, and with `series` a UDP gateway. Refuses
-/// to have run with its links in another mode than `wanted`, or without having sent anything.
+/// Works as Gatewright on g0 and g1 until `stop`, as [`serve`] says.
 pub(crate) fn gateway(
     (backend, wanted): (Backend, Mode),
     spin: Option<Duration>,
@@ -31,7 +30,18 @@ pub(crate) fn gateway(
         setup.link(name, name).backend(backend).address(ip, 24);
     }
     setup.spin = spin.unwrap_or(setup.spin);
-    let gateway = Planes::open(&setup).map_err(|error| error.to_string())?;
+    serve(&setup, wanted, series, stop)
+}
+
+/// Works by this setup until `stop`: a router, and with `series` a UDP gateway. Refuses to have run
+/// with its links in another mode than `wanted`, or without having sent anything.
+pub(super) fn serve(
+    setup: &Setup,
+    wanted: Mode,
+    series: Option<Series>,
+    stop: &AtomicBool,
+) -> Result<GatewaySamples, String> {
+    let gateway = Planes::open(setup).map_err(|error| error.to_string())?;
     let relay = series.map(|series| {
         let (listen, target) = (LOCAL.into(), SocketAddr::from(REMOTE).into());
         let setup = UdpGatewaySetup { listen, target, series, clients_max: 256 };

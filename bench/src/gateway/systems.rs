@@ -3,7 +3,7 @@
 use super::live::Payload;
 use super::ours::{self, GatewaySamples, LOOK};
 use super::relays::Relay;
-use super::testpmd::Testpmd;
+use super::testpmd::{self, Testpmd};
 use super::world::{LOCAL, Load, REMOTE, Rate, TestHosts, To};
 use gatewright_link::{Backend, Mode};
 use gatewright_planes::{MergeLimit, Series};
@@ -65,7 +65,8 @@ impl System {
     ) -> Result<(Rate, Option<GatewaySamples>), String> {
         let payload = vec![FILLING; payload];
         let load = self.load(&payload);
-        let testpmd = (self == Self::Testpmd).then(|| Testpmd::start(world)).transpose()?;
+        let testpmd = self == Self::Testpmd;
+        let testpmd = testpmd.then(|| Testpmd::start(world, testpmd::AF_XDP)).transpose()?;
         let result = self.set_up(world, || world.flood(load, |stop| self.work(stop)))?;
         testpmd.map_or(Ok(()), Testpmd::finish)?;
         Ok(result)

@@ -1,5 +1,5 @@
-//! DPDK's `testpmd`, where it is installed: one core that polls both ends by AF_XDP, writes the
-//! receiver's link-layer address, and sends on. It knows no IP, so it does less than a gateway.
+//! DPDK's `testpmd`, where it is installed: one core that polls both ends, writes the receiver's
+//! link-layer address, and sends on. It knows no IP, so it does less than a gateway.
 
 use super::world::{RECEIVER_MAC, TestHosts};
 use gatewright_testbed::{Needs, Process, wait_until};
@@ -11,6 +11,10 @@ use std::time::Duration;
 
 /// Debian has it in a package with all of DPDK, which set-up does not ask for.
 pub(crate) const PROGRAM: &str = "dpdk-testpmd";
+
+/// DPDK's drivers of interfaces that the kernel has.
+pub(crate) const AF_XDP: &str = "net_af_xdp";
+pub(crate) const AF_PACKET: &str = "net_af_packet";
 
 /// How long it may take to say that it forwards.
 const STARTS_WITHIN: Duration = Duration::from_secs(20);
@@ -35,11 +39,13 @@ pub(crate) fn missing() -> Option<String> {
 }
 
 impl Testpmd {
-    /// Starts it between the gateway's two ends, its forwarding core the gateway's processor.
-    pub(crate) fn start(world: &TestHosts) -> Result<Self, String> {
+    /// Starts it between the gateway's two ends, which it has by this driver of DPDK; its forwarding
+    /// core is the gateway's processor.
+    pub(crate) fn start(world: &TestHosts, driver: &str) -> Result<Self, String> {
         let peer = format!("--eth-peer=1,{RECEIVER_MAC}");
         let device = ["--no-pci", "--no-huge", "-m", "512", "--no-telemetry", "--no-shconf"];
-        let links = ["-l", "0,1", "--vdev=net_af_xdp0,iface=g0", "--vdev=net_af_xdp1,iface=g1"];
+        let [lan, wan] = [0, 1].map(|end| format!("--vdev={driver}{end},iface=g{end}"));
+        let links = ["-l", "0,1", lan.as_str(), wan.as_str()];
         let forward = ["--", "--forward-mode=mac", &peer, "--auto-start", "--nb-cores=1"];
         let forward = forward.into_iter().chain(["--total-num-mbufs=32768"]);
         // Into a pipe it would say so only at its end.

@@ -320,6 +320,40 @@ impl TestHosts {
         Ok(found)
     }
 
+    /// For each of `counts`, what arrived of datagrams that were sent as fast as can be until so many
+    /// had arrived; before each, nothing is on its way.
+    pub(crate) fn bursts<G: Send>(
+        &self,
+        load: Load<'_>,
+        counts: &[u64],
+        gateway: impl FnOnce(&AtomicBool) -> Result<G, String> + Send,
+    ) -> Result<Vec<Burst>, String> {
+        let sink = self.sink(load)?;
+        let pace = Pace::new().map_err(|error| format!("cannot share memory: {error}"))?;
+        let arrived = || sink.counts().into_iter().nth(1).unwrap_or(0);
+        let burst = |&count: &u64| {
+            let (before, start) = (arrived(), Instant::now());
+            pace.set_gap(GAP_LEAST_NS);
+            let mut burst = Burst { arrived: 0, elapsed: Duration::ZERO };
+            while burst.arrived < count && burst.elapsed < START_WITHIN {
+                sleep(BURST_LOOK);
+                burst.arrived = arrived() - before;
+                burst.elapsed = start.elapsed();
+            }
+            pace.set_gap(0);
+            sleep(DRAIN);
+            if burst.arrived < count { Err("a burst did not arrive".to_owned()) } else { Ok(burst) }
+        };
+        let (found, _) = self.beside(gateway, || {
+            self.sending(load, &[(SENDER_CPU, Some(&pace))], || {
+                // Neighbours are found, what sleeps is woken.
+                burst(&1)?;
+                counts.iter().map(burst).collect()
+            })
+        })?;
+        Ok(found)
+    }
+
     /// Microseconds of each of `asked` to `to` while `gateway` works, one outstanding, and how many
     /// had no answer. Client and server are plain sockets on the sender's processor.
     pub(crate) fn requests<G: Send>(
@@ -361,6 +395,20 @@ pub(crate) struct PacedWindow {
     /// How long they were made.
     pub(crate) elapsed: Duration,
 }
+
+/// Datagrams that were sent at once.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Burst {
+    /// Datagrams that arrived.
+    pub(crate) arrived: u64,
+    /// From the first one sent until these had arrived.
+    pub(crate) elapsed: Duration,
+}
+
+/// Nanoseconds from frame to frame of a generator that goes as fast as it can.
+const GAP_LEAST_NS: u64 = 1;
+/// Between two looks at what has arrived of a burst.
+const BURST_LOOK: Duration = Duration::from_micros(20);
 
 /// How long what is on its way has to arrive after a window.
 const DRAIN: Duration = Duration::from_millis(30);

@@ -4,7 +4,6 @@
 use crate::process::text;
 use bench::{Bench, Relation};
 use gatewright_link::Backend;
-use gatewright_packet::LinkIndex;
 use gatewright_planes::{Planes, Setup};
 use gatewright_stack::{Route, View};
 use gatewright_testbed::{Namespace, Process, Veth, wait_until};
@@ -16,7 +15,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// Routes of a full table; in a hurry fewer.
-const ROUTES: (u32, u32) = (1_000_000, 100_000);
+pub(super) const ROUTES: (u32, u32) = (1_000_000, 100_000);
 /// Single changes.
 const CHANGES: usize = 200;
 /// Changes a second, and for how long.
@@ -29,23 +28,26 @@ const WITHIN: Duration = Duration::from_mins(2);
 const LOAD_MS: (&str, f64) = ("routes_load_ms", 1500.0);
 const SYNC_MS: (&str, f64) = ("route_sync_ms", 5.0);
 
+/// A next hop on the network of [`TestNetwork`](crate::footprint::TestNetwork).
+pub(super) const NEXT_HOP_LOADED: Ipv4Addr = Ipv4Addr::new(10, 72, 2, 3);
+
 const NEXT_HOPS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 99, 0, 2), Ipv4Addr::new(10, 99, 0, 3)];
 
 /// `ip -batch`, which carries out a line as it comes.
-struct Batch {
-    lines: PipeWriter,
+pub(super) struct Batch {
+    pub(super) lines: PipeWriter,
     program: Process,
 }
 
 impl Batch {
-    fn start(kernel: &Namespace) -> Result<Self, String> {
+    pub(super) fn start(kernel: &Namespace) -> Result<Self, String> {
         let (reader, lines) = pipe().map_err(text)?;
         let command = kernel.command("ip").args(["-force", "-batch", "-"]);
         let command = command.stdin(Stdio::from(OwnedFd::from(reader)));
         Ok(Self { lines, program: command.spawn().map_err(text)? })
     }
 
-    fn end(self) -> Result<(), String> {
+    pub(super) fn end(self) -> Result<(), String> {
         drop(self.lines);
         let status = self.program.wait().map_err(text)?;
         if status.success() { Ok(()) } else { Err(format!("ip -batch: {status}")) }
@@ -58,13 +60,13 @@ const fn prefix(number: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits((0x01_0000 + 7 * number) << 8)
 }
 
-fn line(number: u32, next_hop: Ipv4Addr) -> String {
+pub(super) fn line(number: u32, next_hop: Ipv4Addr) -> String {
     format!("route replace {}/24 via {next_hop}\n", prefix(number))
 }
 
-fn leads_to(view: &View, number: u32, next_hop: Ipv4Addr) -> bool {
-    let expected = Route::Via { link: LinkIndex(0), gateway: IpAddr::V4(next_hop) };
-    view.route4(prefix(number)) == expected
+pub(super) fn leads_to(view: &View, number: u32, next_hop: Ipv4Addr) -> bool {
+    let expected = IpAddr::V4(next_hop);
+    matches!(view.route4(prefix(number)), Route::Via { gateway, .. } if gateway == expected)
 }
 
 pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {

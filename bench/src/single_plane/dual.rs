@@ -82,20 +82,14 @@ pub(super) fn work(
 
 /// Puts the devices of the generator into the AE table, and to the drivers.
 fn associate(writers: &mut EntityWriters, report: &[u8]) -> Result<(), String> {
-    let (mapping, configuration) = (Mapping::default(), OXIMETER.configuration());
-    let configuration = configuration.ok_or("the oximeter has no configuration")?;
     for nth in 0..DEVICES {
-        let system_id = SystemId(u64::from(nth).to_be_bytes());
-        let device = Device::new(&mapping, "/id-in/cse-in", system_id, 7, &configuration);
-        let plan = ReportPlan::of_report(&mapping, &device, &configuration, report, "4");
-        let plan = plan.ok_or("these reports have no plan")?;
-        let plan = CoapPlan::new(&plan, &device, Serialisation::Cbor, |request| request);
-        let plan = plan.ok_or("these reports have no plan")?;
+        let plan = plan_of(nth, report)?;
         let serial = u32::from(nth) + 1;
         let kept = EntityPlan::new(serial, &plan.octets()).ok_or("the plan is too long")?;
         let place = writers.plans.insert(&kept).map_err(text)?;
         let sender = Sender { address: SENDER_IP.into(), port: source_port(nth) };
-        let entity = Entity { system_id: system_id.0, plan: (place, serial), ..Entity::default() };
+        let system_id = u64::from(nth).to_be_bytes();
+        let entity = Entity { system_id, plan: (place, serial), ..Entity::default() };
         writers.entities.set(&sender, &entity).map_err(text)?;
         if let Some(drivers) = &writers.drivers {
             let plan = plan.driver_plan().ok_or("these reports have no plan in drivers")?;
@@ -105,6 +99,18 @@ fn associate(writers: &mut EntityWriters, report: &[u8]) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// How the reports of device `nth`, which are like `report`, become requests.
+pub(super) fn plan_of(nth: u16, report: &[u8]) -> Result<CoapPlan, String> {
+    let (mapping, configuration) = (Mapping::default(), OXIMETER.configuration());
+    let configuration = configuration.ok_or("the oximeter has no configuration")?;
+    let system_id = SystemId(u64::from(nth).to_be_bytes());
+    let device = Device::new(&mapping, "/id-in/cse-in", system_id, 7, &configuration);
+    let plan = ReportPlan::of_report(&mapping, &device, &configuration, report, "4");
+    let plan = plan.ok_or("these reports have no plan")?;
+    let plan = CoapPlan::new(&plan, &device, Serialisation::Cbor, |request| request);
+    plan.ok_or_else(|| "these reports have no plan".to_owned())
 }
 
 /// The control plane: it has what the data plane passes on, and keeps the AE table.

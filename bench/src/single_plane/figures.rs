@@ -39,7 +39,7 @@ pub(super) fn message(octets: u32) -> Result<Vec<u8>, String> {
     report(usize::try_from(octets).map_err(text)?)
 }
 
-const fn load(payload: &[u8]) -> Load<'_> {
+pub(super) const fn load(payload: &[u8]) -> Load<'_> {
     Load { to: To::Devices, payload, read: Payload::Whole }
 }
 
@@ -66,27 +66,36 @@ pub(super) fn throughput(bench: &mut Bench, world: &TestHosts) -> Result<(), Str
     for octets in SIZES {
         let message = message(octets)?;
         let mut sample = |system: System, name: &str, processors: &[usize]| {
-            let _open = system.open(world)?;
-            let (rate, ()) = world.flood_from(processors, load(&message), |stop| {
-                system.work(&message, Duration::ZERO, stop)
-            })?;
-            bench.sample(&format!("{name}_{octets}_kmsg_s"), "k/s", rate.packets * 1e3);
-            Ok::<(), String>(())
+            let key = format!("{name}_{octets}_kmsg_s");
+            bench.attempt(&key, |bench| {
+                let _open = system.open(world)?;
+                let work = |stop: &AtomicBool| system.work(&message, Duration::ZERO, stop);
+                let (rate, ()) = world.flood_from(processors, load(&message), work)?;
+                bench.sample(&key, "k/s", rate.packets * 1e3);
+                Ok(())
+            });
         };
         for system in System::ALL {
-            sample(system, system.name(), system.sent_from())?;
+            sample(system, system.name(), system.sent_from());
         }
-        sample(System::Dual, "dual_one_sender", &[SENDER_CPU])?;
+        sample(System::Dual, "dual_one_sender", &[SENDER_CPU]);
     }
-    // The floor: the same ways in and out, and nothing done between.
+    floors(bench, world)
+}
+
+/// The floor: the same ways in and out, and nothing done between.
+fn floors(bench: &mut Bench, world: &TestHosts) -> Result<(), String> {
     let message = message(64)?;
     for system in System::ALL {
         let Some(relay) = system.relay() else { continue };
-        let _open = system.open(world)?;
-        let relay = |stop: &AtomicBool| relay.run(LOCAL, REMOTE, stop).map_err(text);
-        let (rate, _) = world.flood(load(&message), relay)?;
         let key = format!("floor_{}_64_kmsg_s", system.name());
-        bench.sample(&key, "k/s", rate.packets * 1e3);
+        bench.attempt(&key, |bench| {
+            let _open = system.open(world)?;
+            let relay = |stop: &AtomicBool| relay.run(LOCAL, REMOTE, stop).map_err(text);
+            let (rate, _) = world.flood(load(&message), relay)?;
+            bench.sample(&key, "k/s", rate.packets * 1e3);
+            Ok(())
+        });
     }
     Ok(())
 }
@@ -104,16 +113,20 @@ pub(super) fn losses(bench: &mut Bench, world: &TestHosts) -> Result<(), String>
         let message = message(octets)?;
         for (gigabit, per_second) in rates(octets) {
             for system in System::ALL {
-                let _open = system.open(world)?;
-                let work = |stop: &AtomicBool| system.work(&message, Duration::ZERO, stop);
-                let (from, load, gap) = (system.sent_from(), load(&message), gap_ns(per_second));
-                for window in world.paced_from(from, load, gap, WINDOWS, work)? {
-                    let key = format!("{}_{octets}_loss_{gigabit}_pct", system.name());
-                    bench.sample(&key, "%", lost(&window, per_second));
-                    let offered = number(window.sent) / window.elapsed.as_secs_f64() / 1e3;
-                    let key = format!("{}_{octets}_sent_{gigabit}_kmsg_s", system.name());
-                    bench.sample(&key, "k/s", offered);
-                }
+                let key = format!("{}_{octets}_loss_{gigabit}_pct", system.name());
+                bench.attempt(&key, |bench| {
+                    let _open = system.open(world)?;
+                    let work = |stop: &AtomicBool| system.work(&message, Duration::ZERO, stop);
+                    let (from, load, gap) =
+                        (system.sent_from(), load(&message), gap_ns(per_second));
+                    for window in world.paced_from(from, load, gap, WINDOWS, work)? {
+                        bench.sample(&key, "%", lost(&window, per_second));
+                        let offered = number(window.sent) / window.elapsed.as_secs_f64() / 1e3;
+                        let key = format!("{}_{octets}_sent_{gigabit}_kmsg_s", system.name());
+                        bench.sample(&key, "k/s", offered);
+                    }
+                    Ok(())
+                });
             }
         }
     }
@@ -135,14 +148,18 @@ pub(super) fn storms(
     for (name, control_work) in CONTROL_WORK {
         for storm in STORMS {
             for system in STORMED {
-                let _open = system.open(world)?;
-                let work = |stop: &AtomicBool| system.work(&message, control_work, stop);
-                for window in among_control(world, (control, storm), &message, work)? {
-                    let rate = number(window.arrived) / window.elapsed.as_secs_f64() / 1e3;
-                    bench.sample(&storm_key(system, name, storm), "k/s", rate);
-                    let key = format!("{}_storm_{name}_{storm}_loss_pct", system.name());
-                    bench.sample(&key, "%", lost(&window, f64::from(STORM_TOTAL - storm)));
-                }
+                let key = storm_key(system, name, storm);
+                bench.attempt(&key, |bench| {
+                    let _open = system.open(world)?;
+                    let work = |stop: &AtomicBool| system.work(&message, control_work, stop);
+                    for window in among_control(world, (control, storm), &message, work)? {
+                        let rate = number(window.arrived) / window.elapsed.as_secs_f64() / 1e3;
+                        bench.sample(&key, "k/s", rate);
+                        let key = format!("{}_storm_{name}_{storm}_loss_pct", system.name());
+                        bench.sample(&key, "%", lost(&window, f64::from(STORM_TOTAL - storm)));
+                    }
+                    Ok(())
+                });
             }
         }
     }

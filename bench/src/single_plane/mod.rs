@@ -1,11 +1,13 @@
 //! `bench single-plane`: the old system of the paper (Pak and Park, Appl. Sci. 2018, 8(4), 550) beside
-//! the dual plane: throughput and loss by size of message (its Figs. 4 and 5), throughput among control
-//! messages (its Fig. 6), and what the paper does not give, the cost of one control message.
+//! the dual plane: the overhead ratio by number of messages (its Fig. 3), throughput and loss by size of
+//! message (its Figs. 4 and 5), throughput among control messages (its Fig. 6), and what the paper does
+//! not give, the cost of one control message.
 
 mod devices;
 mod dual;
 mod figures;
 mod network;
+mod overhead;
 mod own_stack;
 mod plane;
 mod systems;
@@ -95,6 +97,7 @@ fn charts(bench: &mut Bench) {
         y: y.to_owned(),
         curves,
     };
+    overhead::chart(bench);
     let octets = "octets of a message";
     let names = System::ALL.map(System::name);
     let by_size = |bench: &Bench, name: &str, key: &dyn Fn(u32) -> String| {
@@ -170,11 +173,16 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
     }
     let world = TestHosts::new(options.quick)?;
     world.forwarding(false)?;
-    for _round in 0..options.rounds() {
+    let rounds = options.rounds();
+    for round in 1..=rounds {
+        bench.stage(&format!("overhead and throughput, round {round} of {rounds}"));
+        bench.attempt("overhead", |bench| overhead::measure(bench, &world));
         figures::throughput(&mut bench, &world)?;
     }
-    // A round takes minutes.
+    // One round, whose figures are of several windows.
+    bench.stage("loss by size of message");
     figures::losses(&mut bench, &world)?;
+    bench.stage("throughput among control messages");
     figures::storms(&mut bench, &world, &control)?;
     promises(&mut bench);
     charts(&mut bench);
@@ -194,6 +202,11 @@ fn notes(bench: &mut Bench) {
         "worker, dual: two planes with the same devices; each report becomes a CoAP request in CBOR by a \
          plan, the single plane's a primitive in JSON without one; worker converts in the worker, dual \
          in the driver of the link. Datagrams come without a UDP checksum, to all systems",
+    );
+    bench.note(
+        "overhead: of N messages of 64 octets sent at once, the time until N were forwarded, less that \
+         of parsing, analysing and converting N in memory, by the first time; dual has no such \
+         figure, as its driver converts on the generator's processor",
     );
     bench.note(
         "throughput is of two processors, generator and receiver included: the gateway has one of its \

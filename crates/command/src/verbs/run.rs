@@ -21,7 +21,9 @@ use gatewright_gateway::{
     DataPlaneProgram, DescriptionCause, Gateway, LogOptions, Part, ProgramExec, ServedPart,
     StartError, StartOptions,
 };
-use gatewright_planes::{inherited_sockets, keep_inherited_sockets, release_start_pages};
+use gatewright_planes::{
+    SETTLED_AFTER, inherited_sockets, keep_inherited_sockets, release_start_pages,
+};
 use std::{
     collections::BTreeSet,
     fs::{self, File},
@@ -310,13 +312,21 @@ impl Reloading<'_> {
         gateway: &Gateway,
     ) {
         let mut watchdog = Watchdog::of_process(Instant::now());
+        let mut settled = Instant::now().checked_add(SETTLED_AFTER);
         loop {
-            let wake = [end, watchdog.map(|watchdog| watchdog.next)].into_iter().flatten().min();
+            let wake = [end, settled, watchdog.map(|watchdog| watchdog.next)];
+            let wake = wake.into_iter().flatten().min();
             let asked = match wake {
                 None => asked.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 Some(wake) => asked.recv_timeout(wake.saturating_duration_since(Instant::now())),
             };
             let now = Instant::now();
+            if asked == Err(RecvTimeoutError::Timeout) && settled.is_some_and(|at| now >= at) {
+                // As after the start: of what it touches later much is used once, too.
+                let _released = release_start_pages();
+                settled = None;
+                continue;
+            }
             match (asked, &mut watchdog) {
                 (Ok(SignalRequest::Reload), _) => self.reload(gateway),
                 (Err(RecvTimeoutError::Timeout), Some(watchdog))

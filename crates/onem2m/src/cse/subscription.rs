@@ -138,6 +138,40 @@ impl Cse {
         }
     }
 
+    /// The texts in a list of a resource.
+    pub(super) fn names_in(&self, slot: Slot, list: &str) -> Vec<String> {
+        let resource = self.tree.get(slot).into_iter();
+        resource.flat_map(|it| it.texts(list)).map(str::to_owned).collect()
+    }
+
+    /// Drops the notifications that wait for targets that an update of a subscription has removed.
+    pub(super) fn drop_for_removed(&mut self, slot: Slot, before: &[String]) {
+        let Some(id) = self.tree.get(slot).map(|subscription| Arc::clone(&subscription.id)) else {
+            return;
+        };
+        for target in before {
+            self.drop_unaddressed(&format!("{id} {target}"));
+        }
+    }
+
+    /// Drops the notifications of a queue that are not in progress, if its target is none of its
+    /// subscription any more: otherwise they would be tried until they expire.
+    pub(super) fn drop_unaddressed(&mut self, queue: &str) {
+        // The notification that a subscription has ended goes to whom it named.
+        let named = queue.split_once(' ').filter(|(_, target)| !target.contains(' '));
+        let Some((id, target)) = named else { return };
+        let subscription = self.tree.by_id(id).and_then(|slot| self.tree.get(slot));
+        let is_removed = subscription.is_some_and(|it| {
+            it.resource_type == ResourceType::Subscription
+                && !it.texts("nu").any(|present| present == target)
+        });
+        if is_removed {
+            for _ in 0..self.unsent_in(queue) {
+                self.drop_oldest(queue);
+            }
+        }
+    }
+
     /// Checks that a subscriberURI and subscriptions across resources may be notified. They are not
     /// verified, so each must be the subscriber, one of the verified targets, or an entity that the
     /// subscriber may notify.

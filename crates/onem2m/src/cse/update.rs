@@ -100,7 +100,7 @@ impl Cse {
         let expires = expires.transpose()?;
         let before = self.shown_before(request, slot)?;
         let hid = self.hides_instances(slot);
-        let combined: Vec<String> = self.resource(slot)?.texts("acrs").map(str::to_owned).collect();
+        let [combined, targets] = ["acrs", "nu"].map(|name| self.names_in(slot, name));
         let names_node =
             resource_type == ResourceType::ApplicationEntity && asked.contains_key("nl");
         let node = names_node.then(|| self.node_of(slot));
@@ -118,6 +118,7 @@ impl Cse {
         });
         if resource_type == ResourceType::Subscription {
             self.tell_taken_out(slot, combined);
+            self.drop_for_removed(slot, &targets);
         }
         if hid && !self.hides_instances(slot) {
             self.take_out_instances(slot);

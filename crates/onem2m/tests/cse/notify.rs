@@ -278,6 +278,40 @@ fn no_answer_is_as_good_as_away() {
     assert_eq!(bench.calls().len(), 1, "again");
 }
 
+/// What waits for a target that an update removes is dropped: it would be sent to nobody for a week.
+#[test]
+fn what_waits_for_a_removed_target_is_dropped() {
+    let mut bench = subscribed(r#","enc":{"net":[3]},"nse":true"#);
+    bench.reading("n0", "1");
+    let first = bench.calls();
+    assert_eq!(said(&first[0]).1, "n0");
+    for name in ["n1", "n2"] {
+        bench.reading(name, "1");
+    }
+    let content = r#"{"m2m:sub":{"nu":["http://other:1/n"]}}"#;
+    let request = bench.request(Operation::Update, "Ca", "cse-in/a/c/s").with_content(content);
+    bench.ask_later(request);
+    let asked = bench.calls();
+    assert_eq!(asked[0].urls, ["http://other:1/n"], "it is verified");
+    let answers = bench.reply(&asked[0], Status::Ok);
+    assert_eq!(answers[0].1.status, Status::Updated);
+    assert_eq!((bench.cse.messages_waiting(), bench.cse.counters().notifications_dropped), (1, 2));
+    // One in progress is not tried again.
+    bench.away(&first[0]);
+    assert_eq!((bench.cse.messages_waiting(), bench.cse.counters().notifications_dropped), (0, 3));
+    bench.reading("n3", "1");
+    let next = bench.calls();
+    assert_eq!((next[0].urls[0].as_str(), said(&next[0]).1), ("http://other:1/n", "n3".to_owned()));
+    bench.reply(&next[0], Status::Ok);
+    bench.pass(Duration::from_hours(1));
+    assert!(bench.calls().is_empty());
+    let subscription = bench.get("Ca", "cse-in/a/c/s");
+    let subscription: Value =
+        serde_json::from_str(subscription.content.as_deref().unwrap()).unwrap();
+    let counted = json!([{ "tg": "http://other:1/n", "rqs": 1, "rsr": 1, "noec": 1 }]);
+    assert_eq!(subscription["m2m:sub"]["nsi"], counted);
+}
+
 #[test]
 fn only_the_latest_is_kept_if_so_wished() {
     let mut bench = subscribed(r#","enc":{"net":[3]},"pn":1"#);

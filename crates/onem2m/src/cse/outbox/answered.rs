@@ -38,6 +38,9 @@ impl Cse {
             }
         }
         self.outbox.end(number);
+        if self.unsent_in(name) > 0 && !name.starts_with(DEVICE_QUEUE) {
+            self.drop_unaddressed(name);
+        }
         self.run_queue(name);
         self.run_target(&target);
     }

@@ -368,11 +368,14 @@ impl Cse {
         }
     }
 
+    /// Messages of a queue that are not in progress.
+    pub(super) fn unsent_in(&self, queue: &str) -> usize {
+        self.outbox.queues.get(queue).map_or(0, Queue::unsent)
+    }
+
     /// Drops every message of a queue except the last and those in progress.
     pub(super) fn keep_latest(&mut self, queue: &str) {
-        let there = self.outbox.queues.get(queue);
-        let waiting = there.map_or(0, Queue::unsent);
-        for _ in 1..waiting {
+        for _ in 1..self.unsent_in(queue) {
             self.drop_oldest(queue);
         }
     }

@@ -74,8 +74,32 @@ fn explain(
         Form::Socket | Form::Listen if text.parse::<IpAddr>().is_ok() => {
             finding.label("the port is missing")
         }
+        Form::Socket | Form::Listen => match wrong_part(text) {
+            Some(why) => finding.label(why),
+            None => finding,
+        },
         _ => finding,
     }
+}
+
+/// What is wrong with `HOST:PORT` as an address with a port, if one of both is as it is to be.
+fn wrong_part(text: &str) -> Option<&'static str> {
+    let (host, port) = text.rsplit_once(':')?;
+    let is_number = !port.is_empty() && port.chars().all(|it| it.is_ascii_digit());
+    if format!("{host}:1").parse::<SocketAddr>().is_ok() {
+        return match port.parse::<u16>() {
+            Ok(0) => Some("port 0 is none"),
+            Ok(_) => None,
+            Err(_) if is_number => Some("a port is at most 65535"),
+            Err(_) => Some("the port is no number"),
+        };
+    }
+    let is_name = host.contains(|it: char| it.is_ascii_alphabetic())
+        && host.chars().all(|it| it.is_ascii_alphanumeric() || matches!(it, '.' | '-' | '_'));
+    (is_number && is_name).then(|| match host {
+        "localhost" => "a name is not taken here: the address of localhost is 127.0.0.1",
+        _ => "a name is not taken here: write the address",
+    })
 }
 
 fn missing_length(text: &str, finding: Diagnostic) -> Diagnostic {
@@ -272,6 +296,27 @@ pub(crate) const fn example(form: Form) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_wrong_with_an_address_and_its_port() {
+        let cases = [
+            ("127.0.0.1:380800", Some("a port is at most 65535")),
+            ("[::1]:70000", Some("a port is at most 65535")),
+            ("127.0.0.1:0", Some("port 0 is none")),
+            ("127.0.0.1:http", Some("the port is no number")),
+            (
+                "localhost:36024",
+                Some("a name is not taken here: the address of localhost is 127.0.0.1"),
+            ),
+            ("ward.example.com:80", Some("a name is not taken here: write the address")),
+            ("127.0.0.1", None),
+            ("300.1.1.1:80", None),
+            ("unix:", None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(wrong_part(text), expected, "{text}");
+        }
+    }
 
     #[test]
     fn every_example_has_its_form() {

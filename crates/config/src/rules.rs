@@ -82,6 +82,9 @@ fn twice(
     message: String,
     findings: &mut Findings,
 ) {
+    // The rules look at one kind of items after another: the order in the text is what is meant.
+    let is_turned = first.source == second.source && second.start < first.start;
+    let (first, second) = if is_turned { (second, first) } else { (first, second) };
     let finding = Diagnostic::error(code, second, message).label("the second");
     findings.add(finding.also(first, "the first"));
 }

@@ -1,7 +1,8 @@
 //! The JSON Schema of a description, for editors.
 
 use crate::form;
-use crate::tables::{Form, ROOT, RUNNING, Shape, Table};
+use crate::shape::text_of;
+use crate::tables::{Form, Key, ROOT, RUNNING, Shape, Table};
 use crate::values::{self, DEVICE_KINDS};
 use serde_json::{Map, Value, json};
 
@@ -21,7 +22,7 @@ pub fn schema() -> Value {
 fn table(table: &Table) -> Value {
     let properties: Map<String, Value> = (table.keys.iter())
         .map(|key| {
-            let mut value = shape(key.shape);
+            let mut value = shape(key);
             if let Value::Object(value) = &mut value {
                 let restart = if key.fixed { " Another value needs a restart." } else { "" };
                 value.insert("description".into(), json!(format!("{}{restart}", key.doc)));
@@ -40,16 +41,18 @@ fn table(table: &Table) -> Value {
     })
 }
 
-fn shape(shape: Shape) -> Value {
-    match shape {
-        Shape::Text(form) => text(form),
+fn shape(key: &Key) -> Value {
+    match key.shape {
+        Shape::Text(form) => text(form, text_of(key, form)),
         Shape::Flag => json!({ "type": "boolean" }),
         Shape::Number(min, max) => number(min, max),
         Shape::Choice(words) => json!({ "type": "string", "enum": words }),
         Shape::ChoiceOrNumber(words, min, max) => {
             json!({ "anyOf": [{ "type": "string", "enum": words }, number(min, max)] })
         }
-        Shape::List(form, max) => json!({ "type": "array", "items": text(form), "maxItems": max }),
+        Shape::List(form, max) => {
+            json!({ "type": "array", "items": text(form, text_of(key, form)), "maxItems": max })
+        }
         Shape::Table(inner) => table(inner),
         Shape::Many(inner, max) => {
             json!({ "type": "array", "items": table(inner), "maxItems": max })
@@ -58,7 +61,7 @@ fn shape(shape: Shape) -> Value {
         Shape::Named(inner, max) => json!({
             "type": "object",
             "minProperties": 1,
-            "propertyNames": text(Form::Name),
+            "propertyNames": text(Form::Name, form::example(Form::Name)),
             "additionalProperties": table(inner),
             "maxProperties": max,
         }),
@@ -69,8 +72,8 @@ fn number(min: i64, max: i64) -> Value {
     json!({ "type": "integer", "minimum": min, "maximum": max })
 }
 
-fn text(form: Form) -> Value {
-    let mut value = json!({ "type": "string", "examples": [form::example(form)] });
+fn text(form: Form, example: &str) -> Value {
+    let mut value = json!({ "type": "string", "examples": [example] });
     if let Value::Object(value) = &mut value {
         if form == Form::DeviceKind {
             value.insert("enum".into(), json!(DEVICE_KINDS));

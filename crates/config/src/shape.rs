@@ -54,7 +54,7 @@ pub(crate) fn check_table(
         findings.add(findings.error(&codes::MISSING_KEY, header.clone(), message).help(format!(
             "{} = {}   # {}",
             key.name,
-            example(key.shape),
+            example(key),
             key.doc
         )));
     }
@@ -326,9 +326,6 @@ const fn kind(value: &DeValue<'_>) -> &'static str {
     }
 }
 
-/// A number valid for most keys: the MTU of Ethernet, a port, a rate.
-const USUAL: i64 = 1500;
-
 /// How a key of this shape is written, for help texts.
 pub(crate) fn usage(key: &Key) -> String {
     match key.shape {
@@ -336,24 +333,105 @@ pub(crate) fn usage(key: &Key) -> String {
         Shape::Named(table, _) => {
             format!("write a table of its own: {}", table.name.replace("NAME", "lan"))
         }
-        shape => format!("for example `{} = {}`", key.name, example(shape)),
+        _ => format!("for example `{} = {}`", key.name, example(key)),
     }
 }
 
-/// An example value of this shape.
-pub(crate) fn example(shape: Shape) -> String {
-    match shape {
-        Shape::Text(form) => format!("\"{}\"", form::example(form)),
+/// An example value of this key.
+pub(crate) fn example(key: &Key) -> String {
+    match key.shape {
+        Shape::Text(form) => format!("\"{}\"", text_of(key, form)),
         Shape::Flag => "true".to_owned(),
-        Shape::Number(min, max) => USUAL.clamp(min, max).to_string(),
+        Shape::Number(min, max) => {
+            let usual = key.usual().and_then(|usual| usual.parse().ok());
+            usual.unwrap_or(min).clamp(min, max).to_string()
+        }
         Shape::Choice(words) | Shape::ChoiceOrNumber(words, ..) => {
             format!("\"{}\"", words.first().copied().unwrap_or_default())
         }
-        Shape::List(form, _) => format!("[\"{}\"]", form::example(form)),
+        Shape::List(form, _) => format!("[\"{}\"]", text_of(key, form)),
         Shape::Table(table) | Shape::Many(table, _) | Shape::Named(table, _) => {
             let required = table.keys.iter().filter(|key| key.required);
-            let pairs = required.map(|key| format!("{} = {}", key.name, example(key.shape)));
+            let pairs = required.map(|key| format!("{} = {}", key.name, example(key)));
             format!("{{ {} }}", pairs.collect::<Vec<_>>().join(", "))
         }
+    }
+}
+
+/// An example of a text that this key takes.
+pub(crate) fn text_of(key: &Key, form: form::Form) -> &'static str {
+    key.usual().filter(|usual| form::is_right(form, usual)).unwrap_or_else(|| form::example(form))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tables::ROOT;
+
+    /// Calls `look` with each key of the table and of those in it.
+    fn each(table: &Table, look: &mut impl FnMut(&Table, &Key)) {
+        for key in table.keys {
+            look(table, key);
+            if let Shape::Table(inner) | Shape::Named(inner, _) | Shape::Many(inner, _) = key.shape
+            {
+                each(inner, look);
+            }
+        }
+    }
+
+    /// A number's range says nothing of what is usual in it, so each has a value of its own.
+    #[test]
+    fn each_number_has_an_example_in_its_range() {
+        let mut wrong = Vec::new();
+        each(&ROOT, &mut |table, key| {
+            if let Shape::Number(min, max) = key.shape {
+                let usual: Option<i64> = key.usual().and_then(|usual| usual.parse().ok());
+                if usual.is_none_or(|usual| usual < min || usual > max) {
+                    wrong.push(format!("{} {}", table.name, key.name));
+                }
+            }
+        });
+        assert!(wrong.is_empty(), "{wrong:?}");
+    }
+
+    /// An example that is given is one: it has the form of its key.
+    #[test]
+    fn each_example_of_a_text_has_its_form() {
+        each(&ROOT, &mut |table, key| {
+            if let (Shape::Text(form) | Shape::List(form, _), Some(example)) =
+                (key.shape, key.example)
+            {
+                assert!(form::is_right(form, example), "{} {}", table.name, key.name);
+            }
+        });
+    }
+
+    #[test]
+    fn examples_suit_their_keys() {
+        let mut found = Vec::new();
+        each(&ROOT, &mut |table, key| {
+            let wanted = [
+                ("[[devices.silent]]", "minutes"),
+                ("[devices]", "keep_hours"),
+                ("[cse]", "admin"),
+                ("[cse]", "http"),
+                ("[web]", "listen"),
+                ("forward", "port"),
+            ];
+            if wanted.contains(&(table.name, key.name)) {
+                found.push(format!("{} = {}", key.name, example(key)));
+            }
+        });
+        found.sort();
+        found.dedup();
+        let expected = [
+            "admin = \"CAdmin\"",
+            "http = \"127.0.0.1:8080\"",
+            "keep_hours = 168",
+            "listen = \"127.0.0.1:8787\"",
+            "minutes = 60",
+            "port = 8080",
+        ];
+        assert_eq!(found, expected);
     }
 }

@@ -31,6 +31,8 @@ pub(crate) struct Key {
     pub(crate) fixed: bool,
     /// The value if the key is not given, for differences.
     pub(crate) default: Option<&'static str>,
+    /// A value as an example, where neither the default nor the form is one.
+    pub(crate) example: Option<&'static str>,
     /// Kinds of the table that have the key: kinds of a link ([`kind_of_link`]), or handlers; all if
     /// empty.
     pub(crate) kinds: &'static [&'static str],
@@ -123,7 +125,8 @@ pub(crate) enum Form {
 
 const fn key(name: &'static str, shape: Shape, doc: &'static str) -> Key {
     let (kinds, default): (&[_], _) = (&[], None);
-    Key { name, doc, shape, required: false, fixed: false, default, kinds, of_device: false }
+    let (required, fixed, example, of_device) = (false, false, None, false);
+    Key { name, doc, shape, required, fixed, default, example, kinds, of_device }
 }
 
 const fn required(name: &'static str, shape: Shape, doc: &'static str) -> Key {
@@ -134,6 +137,22 @@ impl Key {
     /// The value if the key is not given.
     const fn or(self, default: &'static str) -> Self {
         Self { default: Some(default), ..self }
+    }
+
+    /// A value as an example.
+    const fn such_as(self, example: &'static str) -> Self {
+        Self { example: Some(example), ..self }
+    }
+
+    /// A value of the key that is likely to be meant: its example, or its default, also if only its
+    /// description states that (`168 if not given`).
+    pub(crate) fn usual(&self) -> Option<&'static str> {
+        let stated = || {
+            let (before, _) = self.doc.split_once(" if not given")?;
+            let word = before.split_whitespace().next_back()?;
+            word.contains(|letter: char| letter.is_ascii_digit()).then_some(word)
+        };
+        self.example.or(self.default).or_else(stated)
     }
 
     /// A key whose changed value takes effect only after a restart.
@@ -305,12 +324,14 @@ static MESH_TUNNEL: Table = Table {
     name: "[mesh.tunnel.NAME]",
     doc: "A link of the mesh to another site: its frames travel as UDP datagrams.",
     keys: &[
-        required("local", Shape::Text(Form::Socket), "Own address and port."),
+        required("local", Shape::Text(Form::Socket), "Own address and port.")
+            .such_as("192.0.2.1:6087"),
         required(
             "remote",
             Shape::Text(Form::Socket),
             "Address and port of the node at the other end.",
-        ),
+        )
+        .such_as("198.51.100.2:6087"),
     ],
 };
 
@@ -326,6 +347,7 @@ static GATEWAY: Table = Table {
             Shape::Number(1, WORKERS_MAX as i64),
             "The former name of [planes] data_cores.",
         )
+        .such_as("2")
         .fixed()
         .or("1"),
         key(
@@ -371,6 +393,7 @@ static PLANES: Table = Table {
             "The processor core of the control plane. Each thread that forwards packets gets one \
              of the others for itself. If not given, the system places all threads.",
         )
+        .such_as("0")
         .fixed(),
     ],
 };
@@ -406,12 +429,14 @@ static ROUTE: Table = Table {
             Shape::Number(0, u32::MAX as i64),
             "The lowest metric wins among routes to the same destination. Routes of one metric are \
              next hops of which each flow keeps one.",
-        ),
+        )
+        .such_as("100"),
         key(
             "weight",
             Shape::Number(1, ROUTE_WEIGHT_MAX as i64),
             "Its share of the flows among next hops of one metric.",
         )
+        .such_as("2")
         .or("1"),
     ],
 };
@@ -461,8 +486,11 @@ pub(crate) static ATTACH: Table = Table {
         )
         .only(FILTER),
         key("to", Shape::Text(Form::Name), "mirror: the link that sends the copies.").only(MIRROR),
-        key("rate", Shape::Number(1, RATE_MAX), "rate-limit: packets per second.").only(RATE_LIMIT),
+        key("rate", Shape::Number(1, RATE_MAX), "rate-limit: packets per second.")
+            .such_as("1000")
+            .only(RATE_LIMIT),
         key("burst", Shape::Number(1, BURST_MAX), "rate-limit: packets that may arrive at once.")
+            .such_as("64")
             .only(RATE_LIMIT),
     ],
 };
@@ -492,7 +520,7 @@ static MATCH: Table = Table {
         key("source", Shape::Text(Form::Network), "Source network."),
         key("destination", Shape::Text(Form::Network), "Destination network."),
         key("protocol", Shape::Text(Form::Protocol), "IP protocol, by name or number."),
-        key("port", PORT, "Destination port of UDP or TCP."),
+        key("port", PORT, "Destination port of UDP or TCP.").such_as("53"),
         key(
             "fields",
             Shape::List(Form::Field, FIELDS_MAX),
@@ -537,7 +565,8 @@ static TCP_PROXY: Table = Table {
             "listen",
             Shape::Text(Form::Socket),
             "Where it listens, an address of the kernel; [::] accepts both families.",
-        ),
+        )
+        .such_as("127.0.0.1:8080"),
         key("forward", Shape::Table(&FORWARD), "The server."),
         key("balance", Shape::Text(Form::Name), "In place of a server: relays that share flows."),
         FLOW_KEY,
@@ -565,7 +594,7 @@ static LISTEN: Table = Table {
     keys: &[
         required("link", Shape::Text(Form::Name), "The link."),
         key("address", Shape::Text(Form::Address), "An address of the link; all if not given."),
-        required("port", PORT, "The port."),
+        required("port", PORT, "The port.").such_as("6000"),
     ],
 };
 
@@ -574,7 +603,7 @@ static FORWARD: Table = Table {
     doc: "Where a relay sends to.",
     keys: &[
         required("address", Shape::Text(Form::Address), "The receiver's address."),
-        required("port", PORT, "The receiver's port."),
+        required("port", PORT, "The receiver's port.").such_as("8080"),
     ],
 };
 

@@ -37,7 +37,7 @@ pub(super) static BALANCE: Table = Table {
             Shape::Number(1, FLOWS_MAX),
             "Maximum number of flows of one client: an IPv4 address or an IPv6 /64. No such bound if \
              not given.",
-        ),
+        ).such_as("10"),
         required("relay", Shape::Many(&RELAY, RELAYS_MAX), "The relays, with their delay models."),
     ],
 };
@@ -47,8 +47,8 @@ static RELAY: Table = Table {
     doc: "A relay with its delay model: service times of a + c·b for b octets.",
     keys: &[
         required("address", Shape::Text(Form::Address), "Its address."),
-        key("port", PORT, "Its port; a next hop has none."),
-        required("fixed_ns", Shape::Number(1, FIXED_NS_MAX), "a, in nanoseconds."),
+        key("port", PORT, "Its port; a next hop has none.").such_as("8080"),
+        required("fixed_ns", Shape::Number(1, FIXED_NS_MAX), "a, in nanoseconds.").such_as("40000"),
         key(
             "octet_ps",
             Shape::Number(0, OCTET_PS_MAX),
@@ -80,7 +80,7 @@ static RELAY: Table = Table {
             Shape::Number(0, PATH_US_MAX),
             "Microseconds of the round trip to it without its own work, which `live` subtracts; \
              measured if not given.",
-        ),
+        ).such_as("500"),
     ],
 };
 
@@ -95,13 +95,15 @@ static FLOW: Table = Table {
     name: "flow",
     doc: "What a balance admits for each connection, client or flow of a route.",
     keys: &[
-        required("rate", Shape::Number(1, 1_000_000), "Packets a second."),
-        required("octets", Shape::Number(1, 65_507), "Octets of payload of a packet."),
+        required("rate", Shape::Number(1, 1_000_000), "Packets a second.").such_as("50"),
+        required("octets", Shape::Number(1, 65_507), "Octets of payload of a packet.")
+            .such_as("160"),
         required(
             "within_us",
             Shape::Number(1, 3_600_000_000),
             "Microseconds in the relay or next hop that a packet may take.",
-        ),
+        )
+        .such_as("20000"),
         key(
             "share_pct",
             Shape::Number(1, 99),

@@ -86,7 +86,8 @@ pub(crate) static LINK: Table = Table {
         )
         .only(INTERFACE)
         .or("true"),
-        key("mtu", Shape::Number(MTU_MIN, MTU_MAX), "The MTU: the largest packet in octets."),
+        key("mtu", Shape::Number(MTU_MIN, MTU_MAX), "The MTU: the largest packet in octets.")
+            .such_as("1500"),
         key(
             "addresses",
             Shape::List(Form::AddressOfNetwork, ADDRESSES_MAX),
@@ -134,6 +135,7 @@ pub(crate) static LINK: Table = Table {
             Shape::Number(0, SPIN_US_MAX),
             "Microseconds that a worker polls for the next frame before it sleeps.",
         )
+        .such_as("50")
         .only(PHYSICAL),
         key(
             "queues",
@@ -142,6 +144,7 @@ pub(crate) static LINK: Table = Table {
              given, all workers, but no more than the device has queues; mode packet may \
              have more.",
         )
+        .such_as("2")
         .only(INTERFACE),
         key(
             "host",
@@ -155,6 +158,7 @@ pub(crate) static LINK: Table = Table {
             Shape::Number(1, VLAN_ID_MAX),
             "The VLAN identifier (IEEE 802.1Q): the frames of another link with this tag.",
         )
+        .such_as("100")
         .of_device(VLAN),
         key("on", Shape::Text(Form::Name), "The link below, which carries the tagged frames.")
             .of_device(VLAN),
@@ -210,18 +214,21 @@ pub(crate) static LINK: Table = Table {
             Shape::Number(0, DELAY_US_MAX),
             "segment: maximum random addition to each frame's delay, in microseconds.",
         )
+        .such_as("1000")
         .of_device(SEGMENT),
         key(
             "loss_per_million",
             Shape::Number(0, MILLION),
             "segment: random loss of frames that this link sends, in parts per million.",
         )
+        .such_as("1000")
         .of_device(SEGMENT),
         key(
             "seed",
             Shape::Number(0, i64::MAX),
             "segment: the seed of jitter and loss; the same seed loses the same frames.",
         )
+        .such_as("7")
         .of_device(SEGMENT),
     ],
 };
@@ -240,12 +247,14 @@ static ADVERTISE: Table = Table {
             Shape::Number(0, ROUTER_S_MAX),
             "Time that hosts may use this router, in seconds: three intervals if not \
              given, 0 for not at all.",
-        ),
+        )
+        .such_as("1800"),
         key(
             "hop_limit",
             Shape::Number(0, 255),
             "The initial hop limit of hosts; 64 if not given, 0 for the host's own.",
         ),
-        key("mtu", Shape::Flag, "Whether the link's MTU is advertised (true, the default)."),
+        key("mtu", Shape::Flag, "Whether the link's MTU is advertised (true, the default).")
+            .such_as("1500"),
     ],
 };

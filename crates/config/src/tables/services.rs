@@ -86,18 +86,21 @@ pub(super) static DEVICES: Table = Table {
     name: "[devices]",
     doc: "IEEE 11073 devices that associate with this gateway.",
     keys: &[
-        required("listen", Shape::Text(Form::Socket), "Where the manager listens (TCP)."),
+        required("listen", Shape::Text(Form::Socket), "Where the manager listens (TCP).")
+            .such_as("127.0.0.1:6024"),
         key(
             "udp",
             Shape::Text(Form::Socket),
             "Where it accepts datagrams (UDP); nowhere if not given.",
-        ),
+        )
+        .such_as("127.0.0.1:6024"),
         key(
             "stack",
             Shape::Text(Form::Socket),
             "Where it accepts datagrams at the gateway's own stack: an address of an exclusive \
              link; nowhere if not given.",
         )
+        .such_as("192.0.2.1:6024")
         .fixed(),
         key(
             "tls",
@@ -139,7 +142,8 @@ pub(super) static DEVICES: Table = Table {
             Shape::Number(1, DEVICES_MAX),
             "Maximum number of connections from one address, associated or not; no \
              separate limit if not given, as a hub has one address.",
-        ),
+        )
+        .such_as("100"),
         key(
             "admit",
             Shape::List(Form::SystemId, ADMITTED_MAX),
@@ -162,13 +166,15 @@ pub(super) static DEVICES: Table = Table {
             Shape::Number(1, WAITING_MAX),
             "Maximum number of one device's readings that wait for the registrar; further \
              ones are stored here and sent later.",
-        ),
+        )
+        .such_as("10000"),
         key(
             "waiting_total",
             Shape::Number(1, WAITING_MAX),
             "Maximum number of all devices' readings that wait for the registrar; further \
              ones are stored here and sent later.",
-        ),
+        )
+        .such_as("100000"),
         key(
             "waiting_mib",
             Shape::Number(1, WAITING_MIB_MAX),
@@ -207,7 +213,8 @@ static DEVICES_SILENT: Table = Table {
             "minutes",
             Shape::Number(1, SILENT_MINUTES_MAX),
             "Time without a report and without a new association.",
-        ),
+        )
+        .such_as("60"),
         key(
             "kinds",
             Shape::List(Form::DeviceKind, DEVICE_KINDS.len()),
@@ -221,10 +228,14 @@ static DEVICES_MAP: Table = Table {
     doc: "The resource for an object of a device; the first entry that matches is \
              used.",
     keys: &[
-        required("container", Shape::Text(Form::Name), "The container of its readings."),
-        key("partition", CODE, "Partition of what is measured: 2 for vital signs; with code."),
-        key("code", CODE, "Code of what is measured in its partition; all if not given."),
-        key("unit", CODE, "Code of the unit (IEEE 11073-10101): 544 for %; all if not given."),
+        required("container", Shape::Text(Form::Name), "The container of its readings.")
+            .such_as("heart-rate"),
+        key("partition", CODE, "Partition of what is measured: 2 for vital signs; with code.")
+            .such_as("2"),
+        key("code", CODE, "Code of what is measured in its partition; all if not given.")
+            .such_as("18458"),
+        key("unit", CODE, "Code of the unit (IEEE 11073-10101): 544 for %; all if not given.")
+            .such_as("544"),
         key(
             "labels",
             Shape::List(Form::Any("ward-3"), LABELS_MAX),
@@ -288,7 +299,8 @@ static DEVICES_TLS: Table = Table {
     name: "[devices.tls]",
     doc: "Devices that authenticate with a certificate (TLS 1.3).",
     keys: &[
-        required("listen", Shape::Text(Form::Socket), "Where they connect."),
+        required("listen", Shape::Text(Form::Socket), "Where they connect.")
+            .such_as("192.0.2.1:6025"),
         CERTIFICATE,
         PRIVATE_KEY,
         AUTHORITIES,
@@ -312,6 +324,7 @@ pub(super) static CSE: Table = Table {
             Shape::Text(Form::Name),
             "Name of its base resource. A database belongs to one name.",
         )
+        .such_as("cse-gw")
         .fixed(),
         required(
             "id",
@@ -319,9 +332,12 @@ pub(super) static CSE: Table = Table {
             "Its identifier, with / in front. A database belongs to one identifier.",
         )
         .fixed(),
-        key("http", Shape::Text(Form::Socket), "Where it answers HTTP; nowhere if not given."),
-        key("coap", Shape::Text(Form::Socket), "Where it answers CoAP; nowhere if not given."),
-        key("ws", Shape::Text(Form::Socket), "Where it answers WebSocket; nowhere if not given."),
+        key("http", Shape::Text(Form::Socket), "Where it answers HTTP; nowhere if not given.")
+            .such_as("127.0.0.1:8080"),
+        key("coap", Shape::Text(Form::Socket), "Where it answers CoAP; nowhere if not given.")
+            .such_as("127.0.0.1:5683"),
+        key("ws", Shape::Text(Form::Socket), "Where it answers WebSocket; nowhere if not given.")
+            .such_as("127.0.0.1:8081"),
         key(
             "mqtt",
             Shape::Text(Form::Broker),
@@ -340,6 +356,7 @@ pub(super) static CSE: Table = Table {
             "Maximum size of the database without the audit log, in MiB; beyond, requests \
              are refused as on a full disk.",
         )
+        .such_as("1024")
         .fixed(),
         key(
             "reserve_mib",
@@ -368,7 +385,8 @@ pub(super) static CSE: Table = Table {
             Shape::Number(RESOURCES_MIN, RESOURCES_MAX),
             "Maximum number of resources of one AE or CSE, with everything below it; a \
              quarter of resources_max if not given.",
-        ),
+        )
+        .such_as("250000"),
         key(
             "instances_max",
             Shape::Number(1, RESOURCES_MAX),
@@ -382,7 +400,8 @@ pub(super) static CSE: Table = Table {
             "admin",
             Shape::Text(Form::Name),
             "The originator with all access rights; none if not given.",
-        ),
+        )
+        .such_as("CAdmin"),
         key(
             "admit",
             Shape::List(Form::CseId, ADMITTED_MAX),
@@ -455,7 +474,8 @@ pub(super) static CSE: Table = Table {
             Shape::Number(1, PEER_RATE_MAX),
             "Maximum number of requests per second of one peer: an address, or behind a \
              broker an originator.",
-        ),
+        )
+        .such_as("1000"),
         key(
             "peer_requests",
             Shape::Number(1, PEER_REQUESTS_MAX),
@@ -487,7 +507,8 @@ pub(super) static CSE: Table = Table {
             "peer_connections",
             Shape::Number(1, PEER_REQUESTS_MAX),
             "Maximum number of connections from one address; 1024 if not given.",
-        ),
+        )
+        .such_as("100"),
         key(
             "provider",
             Shape::Text(Form::Any("provider.example")),
@@ -514,18 +535,21 @@ static CSE_ALARMS: Table = Table {
             Shape::Number(1, 100),
             "Readings that wait for the registrar, as a share of waiting_total.",
         )
+        .such_as("80")
         .or("80"),
         key(
             "certificate_days",
             Shape::Number(0, CERTIFICATE_DAYS_MAX),
             "Days before the end of a certificate of the CSE or of an authority; 0 for never.",
         )
+        .such_as("30")
         .or("30"),
         key(
             "certificate_days_urgent",
             Shape::Number(0, CERTIFICATE_DAYS_MAX),
             "Days before that end at which the alarm is an error.",
         )
+        .such_as("7")
         .or("7"),
     ],
 };
@@ -535,8 +559,10 @@ static CSE_TLS: Table = Table {
     doc: "The entity's certificate, as server and client, and the authorities that it \
              trusts.",
     keys: &[
-        key("https", Shape::Text(Form::Socket), "Where it answers HTTP over TLS."),
-        key("wss", Shape::Text(Form::Socket), "Where it answers WebSocket over TLS."),
+        key("https", Shape::Text(Form::Socket), "Where it answers HTTP over TLS.")
+            .such_as("192.0.2.1:8443"),
+        key("wss", Shape::Text(Form::Socket), "Where it answers WebSocket over TLS.")
+            .such_as("192.0.2.1:8444"),
         CERTIFICATE,
         PRIVATE_KEY,
         AUTHORITIES,
@@ -566,6 +592,7 @@ static REGISTRAR: Table = Table {
             "Where it accepts CoAP over the gateway's links: direct readings of devices at \
              `[devices] stack` go there from the data plane.",
         )
+        .such_as("198.51.100.7:5683")
         .fixed(),
         key(
             "coap_content",
@@ -574,7 +601,9 @@ static REGISTRAR: Table = Table {
         )
         .fixed(),
         required("id", Shape::Text(Form::CseId), "Its identifier, with / in front.").fixed(),
-        required("base", Shape::Text(Form::Name), "Name of its base resource.").fixed(),
+        required("base", Shape::Text(Form::Name), "Name of its base resource.")
+            .such_as("cse-in")
+            .fixed(),
         key(
             "readings",
             Shape::Text(Form::Place),

@@ -33,7 +33,8 @@ const FALLBACK: Family = (
     "Whether the last good description runs, as the file's is refused.",
 );
 const UP: Family = ("gatewright_link_up", "", "Whether the link is up.");
-const MTU: Family = ("gatewright_link_mtu_bytes", "bytes", "Octets of a packet at the most.");
+const MTU: Family =
+    ("gatewright_link_mtu_bytes", "bytes", "Octets of a packet on the link at the most (MTU).");
 const LAYER: Family =
     ("gatewright_layer_dropped_packets", "packets", "Packets that a layer dropped, by reason.");
 const UNCLAIMED: Family =
@@ -65,21 +66,28 @@ const SOJOURN: Family = (
 
 /// A link's counters by their names in [`LinkStatus`](gatewright_planes::LinkStatus).
 const LINK: [(&str, Family); 18] = [
-    ("received", ("gatewright_link_received_packets", "packets", "Frames received.")),
-    ("received_octets", ("gatewright_link_received_bytes", "bytes", "Octets received.")),
-    ("sent", ("gatewright_link_sent_packets", "packets", "Frames handed to the device.")),
-    ("sent_octets", ("gatewright_link_sent_bytes", "bytes", "Octets handed to the device.")),
+    ("received", ("gatewright_link_received_packets", "packets", "Frames that the link received.")),
+    (
+        "received_octets",
+        ("gatewright_link_received_bytes", "bytes", "Octets that the link received."),
+    ),
+    ("sent", ("gatewright_link_sent_packets", "packets", "Frames handed to the link's device.")),
+    ("sent_octets", ("gatewright_link_sent_bytes", "bytes", "Octets handed to the link's device.")),
     ("receive_overrun", LINK_DROPPED),
     ("receive_no_packet", LINK_DROPPED),
     ("receive_oversized", LINK_DROPPED),
     ("receive_malformed", LINK_DROPPED),
     (
         "partial_checksums",
-        ("gatewright_link_partial_packets", "packets", "Frames with a partial checksum."),
+        (
+            "gatewright_link_partial_packets",
+            "packets",
+            "Frames that arrived with a partial checksum.",
+        ),
     ),
     (
         "checksums_completed",
-        ("gatewright_link_completed_packets", "packets", "Checksums completed."),
+        ("gatewright_link_completed_packets", "packets", "Checksums that the link completed."),
     ),
     ("super_frames", ("gatewright_link_super_frames", "", "Frames cut into segments on arrival.")),
     (
@@ -109,15 +117,21 @@ const DRIVER: Family = (
     "packets",
     "Packets in a link's driver (XDP), by outcome: forwarded there, or why they went up.",
 );
-const DRIVER_BYTES: Family =
-    ("gatewright_driver_bytes", "bytes", "Octets of these packets, from the IP header on.");
+const DRIVER_BYTES: Family = (
+    "gatewright_driver_bytes",
+    "bytes",
+    "Octets of packets in a link's driver, from the IP header on, by outcome.",
+);
 const NEXT_HOP: Family = (
     "gatewright_driver_next_hop_packets",
     "packets",
     "Packets that drivers forwarded, by next hop.",
 );
-const NEXT_HOP_BYTES: Family =
-    ("gatewright_driver_next_hop_bytes", "bytes", "Octets of these packets.");
+const NEXT_HOP_BYTES: Family = (
+    "gatewright_driver_next_hop_bytes",
+    "bytes",
+    "Octets of packets that drivers forwarded, by next hop.",
+);
 const GRAPH_NEXT_HOP: Family = (
     "gatewright_graph_next_hop_packets",
     "packets",
@@ -126,8 +140,11 @@ const GRAPH_NEXT_HOP: Family = (
 
 /// The state followed from the kernel, where links are shared with it: gauges and counters.
 const KERNEL_ROUTES: Family = ("gatewright_kernel_routes", "", "Routes of the kernel.");
-const KERNEL_FORWARDED: Family =
-    ("gatewright_kernel_forwarded_routes", "", "Destinations that are forwarded here.");
+const KERNEL_FORWARDED: Family = (
+    "gatewright_kernel_forwarded_routes",
+    "",
+    "Destinations of the kernel's routes that are forwarded here.",
+);
 const KERNEL_NEIGHBOURS: Family = ("gatewright_kernel_neighbours", "", "Neighbours of the kernel.");
 const KERNEL_WITHDRAWN: Family = (
     "gatewright_kernel_withdrawn",
@@ -169,10 +186,13 @@ const UDP_RECEIVED: Family =
     ("gatewright_udp_gateway_received_datagrams", "datagrams", "Datagrams read from clients.");
 const UDP_SENT: Family =
     ("gatewright_udp_gateway_sent_datagrams", "datagrams", "Datagrams sent to the server.");
-const UDP_RETURNED: Family =
-    ("gatewright_udp_gateway_returned_datagrams", "datagrams", "Datagrams carried back.");
+const UDP_RETURNED: Family = (
+    "gatewright_udp_gateway_returned_datagrams",
+    "datagrams",
+    "Datagrams carried back to clients.",
+);
 const UDP_LOST: Family =
-    ("gatewright_udp_gateway_lost_datagrams", "datagrams", "Datagrams lost here.");
+    ("gatewright_udp_gateway_lost_datagrams", "datagrams", "Datagrams lost in the gateway.");
 
 /// Writes what drivers forwarded and passed up.
 fn drivers(gateway: &gatewright_planes::Status, page: &mut Page) {

@@ -134,17 +134,37 @@ fn codes_are_current() {
 
 #[test]
 fn metrics_are_current() {
-    let mut body = "| metric | unit | what it is |\n|---|---|---|\n".to_owned();
+    let mut body = "| metric | type | unit | what it is |\n|---|---|---|---|\n".to_owned();
     let families = sources::families();
-    assert!(families.len() > 50, "{} families", families.len());
-    for [name, unit, help] in families {
-        writeln!(body, "| `{name}` | {unit} | {help} |").unwrap();
+    assert!(families.len() > 400, "{} families", families.len());
+    for sources::MetricFamily { name, kind, unit, help } in families {
+        writeln!(body, "| `{name}` | {kind} | {unit} | {help} |").unwrap();
     }
-    let intro = "Families of the page that `[control] metrics` and the web interface serve, in OpenMetrics. \
-                 Names of counters have `_total` behind them there, histograms `_bucket`, `_sum` and \
-                 `_count`. Each counter of a part is a family, too: `gatewright_PART_COUNTER_total` \
-                 ([counters](counters.md)).";
+    let intro = "Every family of the page that `[control] metrics` and the web interface serve, in \
+                 OpenMetrics, by name. The samples of a counter have `_total` behind the name, those of \
+                 a histogram `_bucket`, `_sum` and `_count`: look up `gatewright_cse_requests_total` \
+                 here as `gatewright_cse_requests`. A family is on the page of a gateway that runs its \
+                 part: `cse`, `devices`, `handlers`, `mesh`, `programs`, `report_forwarder`, \
+                 `tcp_proxy`, `udp_gateways`, `web`. The last column is the family's `HELP` there. \
+                 [Counters](counters.md) has the reasons to drop that labels name.";
     is_current("metrics", "Metrics", intro, &body);
+}
+
+/// A new counter that is a metric has its sentence.
+#[test]
+fn each_counter_of_a_part_is_a_metric_with_a_sentence() {
+    // Fields that are shown under names of their own.
+    const OTHERWISE: [&str; 2] = ["tcp_proxy_open", "web_endings"];
+    let (families, tables) = (sources::families(), sources::counters());
+    for (file, prefix) in sources::METRICS {
+        let (_, rows) = tables.iter().find(|(place, _)| place == file).expect(file);
+        for [counter, _] in rows {
+            let name = format!("{prefix}{counter}");
+            let is_known = families.iter().any(|one| one.name == format!("gatewright_{name}"));
+            let is_known = is_known || OTHERWISE.contains(&name.as_str());
+            assert!(is_known, "crates/gateway/src/metrics/parts.txt has no line of {name}");
+        }
+    }
 }
 
 #[test]
@@ -161,7 +181,12 @@ fn counters_are_current() {
     let all: usize = tables.iter().map(|(_, rows)| rows.len()).sum();
     assert!(all > 100, "{all} counters");
     for (place, rows) in tables {
-        write!(body, "\n## {place}\n\n| counter | what it counts |\n|---|---|\n").unwrap();
+        write!(body, "\n## {place}\n\n").unwrap();
+        if let Some((_, prefix)) = sources::METRICS.iter().find(|(file, _)| *file == place) {
+            write!(body, "[Metrics](metrics.md): `gatewright_{prefix}` before each name.\n\n")
+                .unwrap();
+        }
+        body.push_str("| counter | what it counts |\n|---|---|\n");
         for [name, text] in rows {
             writeln!(body, "| `{name}` | {text} |").unwrap();
         }

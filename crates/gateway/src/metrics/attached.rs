@@ -8,7 +8,11 @@ const SEEN: Family = (
     "messages",
     "Messages that an attached handler counted or captured.",
 );
-const OCTETS: Family = ("gatewright_attached_messages_bytes", "bytes", "Octets of those messages.");
+const OCTETS: Family = (
+    "gatewright_attached_messages_bytes",
+    "bytes",
+    "Octets of messages that an attached handler counted or captured.",
+);
 const REFUSED: Family = (
     "gatewright_attached_refused_messages",
     "messages",

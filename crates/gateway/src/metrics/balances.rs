@@ -7,7 +7,7 @@ const FLOWS: Family = ("gatewright_balance_flows", "flows", "Flows that a relay 
 const LOAD: Family = (
     "gatewright_balance_load",
     "",
-    "Share of the time in which these flows keep the relay busy, by its delay model.",
+    "Share of the time in which its flows keep a relay of a balance busy, by its delay model.",
 );
 const ADMITTED: Family =
     ("gatewright_balance_admitted_flows", "flows", "Flows that a balance admitted.");

@@ -8,8 +8,11 @@ const FIXED: Family = (
     "seconds",
     "a of a relay's service time S(b) = a + c*b, by its delay model.",
 );
-const PER_BYTE: Family =
-    ("gatewright_delay_per_byte_seconds", "seconds", "c of that service time, where sizes vary.");
+const PER_BYTE: Family = (
+    "gatewright_delay_per_byte_seconds",
+    "seconds",
+    "c of a relay's service time S(b) = a + c*b, where sizes vary.",
+);
 const LOAD: Family = (
     "gatewright_delay_load",
     "",
@@ -25,8 +28,11 @@ const MEASURED: Family = (
     "seconds",
     "The 99th percentile of sojourn times that was measured.",
 );
-const DRIFT: Family =
-    ("gatewright_delay_drift", "", "Whether both differ by more than a factor of two.");
+const DRIFT: Family = (
+    "gatewright_delay_drift",
+    "",
+    "Whether the predicted and the measured 99th percentile differ by more than a factor of two.",
+);
 
 /// The families of all models; nothing without one.
 pub(super) fn write(page: &mut Page, delays: &[RelayDelay]) {

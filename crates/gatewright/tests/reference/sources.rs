@@ -17,7 +17,7 @@ fn sources(folder: &Path, into: &mut BTreeMap<String, String>) {
             sources(&path, into);
         } else if path.extension().is_some_and(|it| it == "rs") && name != "tests.rs" {
             let text = fs::read_to_string(&path).unwrap();
-            let text = text.split("#[cfg(test)]").next().unwrap().to_owned();
+            let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap().to_owned();
             let place = path.strip_prefix(crates()).unwrap().to_string_lossy().replace("src/", "");
             into.insert(place.replacen('/', ", ", 1), text);
         }
@@ -44,8 +44,17 @@ fn literal(text: &str) -> Option<(String, &str)> {
     Some((joined.collect(), rest))
 }
 
-/// The families of metrics: name, unit, help; sorted.
-pub(crate) fn families() -> Vec<[String; 3]> {
+/// A family of metrics, without the suffix of its samples.
+pub(crate) struct MetricFamily {
+    pub(crate) name: String,
+    pub(crate) kind: &'static str,
+    pub(crate) unit: String,
+    pub(crate) help: String,
+}
+
+/// The families of metrics, in the order of their names: those of the page's own constants, and
+/// those of the parts (`parts.txt`).
+pub(crate) fn families() -> Vec<MetricFamily> {
     let mut into = BTreeMap::new();
     sources(&crates().join("gateway/src/metrics"), &mut into);
     let top = crates().join("gateway/src/metrics.rs");
@@ -56,11 +65,47 @@ pub(crate) fn families() -> Vec<[String; 3]> {
             let Some((name, rest)) = literal(&text[at..]) else { continue };
             let Some((unit, rest)) = literal(rest) else { continue };
             let Some((help, _)) = literal(rest) else { continue };
-            families.insert(name, [unit, help]);
+            let constant = text[..at].rsplit_once("const ").unwrap().1.split(':').next().unwrap();
+            let is_gauge = text.contains(&format!("gauge({constant},"))
+                || text.contains("gauge(family,") && text.contains(&format!("({constant}, Some("))
+                || text.contains("gauge(family,")
+                    && text.contains(&format!("({constant}, reading"));
+            let kind = match constant {
+                "SOJOURN" => "histogram",
+                _ if is_gauge => "gauge",
+                _ => "counter",
+            };
+            families.insert(name.clone(), MetricFamily { name, kind, unit, help });
         }
     }
-    families.into_iter().map(|(name, [unit, help])| [name, unit, help]).collect()
+    let parts = fs::read_to_string(crates().join("gateway/src/metrics/parts.txt")).unwrap();
+    assert!(parts.lines().is_sorted(), "parts.txt is not in the order of its names");
+    for line in parts.lines() {
+        let [name, kind, help] = line.splitn(3, ' ').collect::<Vec<_>>()[..] else {
+            panic!("{line}")
+        };
+        let kind = ["counter", "gauge", "histogram"].into_iter().find(|one| *one == kind).unwrap();
+        assert!(help.ends_with('.') && !help.starts_with("Of "), "no sentence of its own: {line}");
+        let (name, help) = (format!("gatewright_{name}"), help.to_owned());
+        let unit = if name.ends_with("_seconds") { "seconds" } else { "" }.to_owned();
+        let twice = families.insert(name.clone(), MetricFamily { name, kind, unit, help });
+        assert!(twice.is_none(), "twice: {line}");
+    }
+    families.into_values().collect()
 }
+
+/// Where a file's counters are metrics: the beginning of their names, without `gatewright_`.
+pub(crate) const METRICS: [(&str, &str); 9] = [
+    ("bindings, devices.rs", "devices_"),
+    ("gateway, tcp_proxy/mod.rs", "tcp_proxy_"),
+    ("mesh, edge.rs", "mesh_"),
+    ("onem2m, limits.rs", "cse_"),
+    ("onem2m, coap/mod.rs", "cse_"),
+    ("store, writer.rs", "cse_store_"),
+    ("web, counters.rs", "web_"),
+    ("web, session.rs", "web_"),
+    ("web, stream.rs", "web_"),
+];
 
 /// The text of the comment lines that end before `lines[at]`, attributes between them left out.
 fn comment(lines: &[&str], at: usize) -> String {

@@ -21,6 +21,7 @@ mod entities;
 mod forwarded;
 mod home_assistant;
 mod latest;
+mod now;
 mod places;
 mod refusals;
 mod shards;
@@ -470,6 +471,7 @@ pub async fn start_over(
         #[cfg(test)]
         locked: std::sync::atomic::AtomicU64::new(0),
     });
+    now::tell_of(&shared);
     shared.watch_silence(config.silent).await;
     shared.home_assistant.set(config.home_assistant, &shared.mapping)?;
     let (stop, stopped) = watch::channel(false);

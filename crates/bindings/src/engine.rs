@@ -1,5 +1,6 @@
 //! Engine: one CSE state machine, its store, and the callers that wait for answers.
 
+use crate::device_now::DevicesNow;
 use crate::observing::{Latest, ObservationSource, Observing};
 use crate::outgoing::Sender;
 use crate::queue_set::QueueSet;
@@ -44,6 +45,8 @@ pub struct Engine {
     turns: Arc<Turns>,
     /// Readings that were sent on and are not stored here.
     unstored: Mutex<Option<Arc<dyn UnstoredReadings>>>,
+    /// Knows the state of devices.
+    pub(crate) devices_now: Mutex<Option<Weak<dyn DevicesNow>>>,
 }
 
 /// Readings that were sent on to the CSE above without being stored here.
@@ -168,6 +171,7 @@ impl Engine {
             quotas,
             turns: Arc::default(),
             unstored: Mutex::new(None),
+            devices_now: Mutex::new(None),
         })
     }
 

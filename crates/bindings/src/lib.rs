@@ -16,6 +16,7 @@ pub mod client;
 mod coap;
 pub mod cse;
 mod datagram_socket;
+mod device_now;
 pub mod devices;
 mod engine;
 pub mod http;
@@ -37,4 +38,5 @@ pub mod tls;
 mod turns;
 mod ws;
 
+pub use device_now::DeviceNow;
 pub use engine::Engine;

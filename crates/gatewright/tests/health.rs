@@ -472,3 +472,36 @@ fn devices_over_tls_and_certificates_renewed_under_way() {
     assert!(over_tls(second, 30).0, "what was there counts on");
     drop(running);
 }
+
+/// The API tells of each device whether it is associated or silent, and when it was last heard.
+#[test]
+fn the_api_tells_the_state_of_each_device() {
+    let folder = folder("device-state");
+    let [http, devices, web] = [(); 3].map(|()| free_port());
+    let text = format!(
+        "[cse]\nbase = \"gw\"\nid = \"/gw\"\nhttp = \"127.0.0.1:{http}\"\n\
+         [devices]\nlisten = \"127.0.0.1:{devices}\"\n[web]\nlisten = \"127.0.0.1:{web}\"\n"
+    );
+    let file = folder.join("gateway.toml");
+    fs::write(&file, text).unwrap();
+    let _running = Running::start(&file);
+    let device = || {
+        let mut stream = TcpStream::connect(("127.0.0.1", web)).unwrap();
+        let head = "GET /api/v1/devices HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let body = answer.split("\r\n\r\n").nth(1).unwrap();
+        let found: Value = serde_json::from_str(body).unwrap_or_default();
+        let all = found["devices"].as_array().cloned().unwrap_or_default();
+        all.into_iter().find(|it| it["name"].as_str().unwrap().starts_with("phd-"))
+    };
+    let reports =
+        thread::spawn(move || simulate(devices, "--kind thermometer --rate 5 --seconds 4"));
+    wait_until("it is associated", || device().is_some_and(|it| it["associated"] == true));
+    reports.join().unwrap();
+    wait_until("it has left", || device().is_some_and(|it| it["associated"] == false));
+    let left = device().unwrap();
+    assert_eq!(left["silent"], false, "{left}");
+    assert!(left["last_heard"].as_str().unwrap().ends_with('Z'), "{left}");
+}

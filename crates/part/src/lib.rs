@@ -21,7 +21,8 @@ pub use event::{EventSink, LogEvent, Watched, When};
 pub use exchange::{Unchanged, exchange};
 pub use named_file::open_file;
 pub use status::{
-    AlarmStatus, ENDED, HandledRequests, NamedStatus, PartHistogram, PartStatus, Sojourn,
+    AlarmStatus, AlarmSubject, ENDED, HandledRequests, NamedStatus, PartHistogram, PartStatus,
+    Sojourn,
 };
 
 use gatewright_config::Config;

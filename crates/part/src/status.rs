@@ -37,6 +37,20 @@ pub struct AlarmStatus {
     pub name: &'static str,
     /// Subjects (devices, files) for which it is raised; 0 if it is not raised.
     pub raised: u64,
+    /// What it is raised for, where its part says so.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub subjects: Vec<AlarmSubject>,
+}
+
+/// What an alarm is raised for.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct AlarmSubject {
+    /// The device's system-id, or the file; empty where there is one only.
+    pub subject: String,
+    /// Since when, in UTC.
+    pub since: String,
+    /// What happened, as the event says it; empty of one from before a restart.
+    pub detail: String,
 }
 
 /// A distribution of times or of batch sizes.

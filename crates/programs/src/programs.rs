@@ -356,7 +356,11 @@ fn told(running: &[RunningProgram]) -> PartStatus {
     PartStatus {
         words,
         gauges: vec![("connections", sum.connections)],
-        alarms: vec![AlarmStatus { name: "peer-unreachable", raised: lost_peers }],
+        alarms: vec![AlarmStatus {
+            name: "peer-unreachable",
+            raised: lost_peers,
+            subjects: Vec::new(),
+        }],
         counters: counters.into_iter().collect(),
         handlers,
         sojourns,

@@ -4,7 +4,7 @@ use crate::{
     answer::{JSON, PlainAnswer, WebAnswer, WebRefusal, json, streamed, tag_of},
     description::DescriptionFile,
     query::Query,
-    resources::ResourceReader,
+    resources::{ResourceReader, time_of},
     site::{Asked, EVENT_STREAM, Site},
     tokens::AccessRole,
     translation,
@@ -15,6 +15,8 @@ use gatewright_gateway::{
     Gateway, MessageTraceRequest, TraceRequest, Which,
     api::{self, ControlRequest},
 };
+use gatewright_onem2m::Timestamp;
+use gatewright_part::AlarmStatus;
 use gatewright_planes::WayStatus;
 use hyper::{
     StatusCode,
@@ -118,13 +120,15 @@ impl Site {
         self: &Arc<Self>,
         asked: &Asked<'_>,
     ) -> Result<WebAnswer, WebRefusal> {
-        let (devices, is_cut) = self.reader(asked)?.devices().await?;
+        let (mut devices, is_cut) = self.reader(asked)?.devices().await?;
         let parts = self.ask(|gateway| Ok(gateway.status()?.parts)).await?;
         let told = |name: &str| parts.iter().find(|part| part.name == name).map(|part| &part.told);
         let waiting = told("cse").and_then(|told| {
             let found = told.gauges.iter().find(|(name, _)| *name == "messages_waiting");
             found.map(|(_, waiting)| json!({ "waiting": waiting }))
         });
+        let alarms = told("cse").map(|told| told.alarms.as_slice()).unwrap_or_default();
+        note_silent(&mut devices, alarms);
         let counters = told("devices").map(|told| told.counters.clone()).unwrap_or_default();
         let document = json!({
             "devices": devices, "cut": is_cut, "outbox": waiting, "counters": counters,
@@ -134,12 +138,20 @@ impl Site {
 
     /// A resource with its children, or the last readings of a container.
     pub(crate) async fn resources(&self, asked: &Asked<'_>) -> Result<WebAnswer, WebRefusal> {
-        let query = Query::parse(asked.head.uri.query(), &["at", "depth", "latest"])?;
+        let known = ["at", "depth", "latest", "since", "until"];
+        let query = Query::parse(asked.head.uri.query(), &known)?;
         let reader = self.reader(asked)?;
         if asked.caller.role >= Some(AccessRole::Operator) {
             self.log_read(asked, query.text("at").unwrap_or("-"));
         }
-        if let Some(latest) = query.value("latest", "a number of readings, 1 to 500")? {
+        let latest = query.value("latest", "a number of readings, 1 to 500")?;
+        let [since, until] = ["since", "until"].map(|name| time_in(&query, name));
+        let span = [since?, until?];
+        if span.iter().any(Option::is_some) {
+            let document = reader.readings_between(query.text("at"), span, latest).await?;
+            return Ok(json(StatusCode::OK, &document));
+        }
+        if let Some(latest) = latest {
             let document = reader.readings(query.text("at"), latest).await?;
             return Ok(json(StatusCode::OK, &document));
         }
@@ -297,9 +309,34 @@ fn nodes_of(state: &Value) -> Value {
     nodes.into_iter().map(|(node, hops)| json!({ "node": node, "hops": hops })).collect()
 }
 
+/// The time that a parameter has.
+fn time_in(query: &Query, name: &str) -> Result<Option<Timestamp>, WebRefusal> {
+    let Some(text) = query.text(name) else { return Ok(None) };
+    let bad = || {
+        let why = format!("{name} is a time in UTC: 2026-01-31T23:59:59Z");
+        WebRefusal::new(StatusCode::BAD_REQUEST, why)
+    };
+    time_of(text).map(Some).ok_or_else(bad)
+}
+
+/// Adds to each device whether its alarm `device-silent` is raised.
+fn note_silent(devices: &mut [Value], alarms: &[AlarmStatus]) {
+    let silent = alarms.iter().filter(|alarm| alarm.name == "device-silent");
+    let silent: Vec<&str> =
+        silent.flat_map(|alarm| &alarm.subjects).map(|it| it.subject.as_str()).collect();
+    for device in devices.iter_mut().filter_map(Value::as_object_mut) {
+        // Of an AE that is no device's nothing is known.
+        let is_device = device.get("associated").is_some_and(Value::is_boolean);
+        let name = device.get("name").and_then(Value::as_str).unwrap_or_default();
+        let is_silent = silent.iter().any(|subject| name.ends_with(subject));
+        device.insert("silent".to_owned(), json!(is_device.then_some(is_silent)));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gatewright_part::AlarmSubject;
 
     /// Paths a–b–c and a–d–e–c: b and d are one hop away, c two by the shorter one.
     #[test]
@@ -316,5 +353,28 @@ mod tests {
             expected.into_iter().map(|(node, count)| hops(node, count.into())).collect();
         expected.push(hops("f", Value::Null));
         assert_eq!(nodes_of(&state), Value::from(expected));
+    }
+
+    #[test]
+    fn a_device_is_silent_whose_alarm_is_raised() {
+        let device = |name: &str, associated| json!({ "name": name, "associated": associated });
+        let mut devices = [
+            device("phd-0247000100000001", json!(false)),
+            device("phd-0247000100000002", json!(true)),
+            device("app", Value::Null),
+        ];
+        let subject = |subject: &str| AlarmSubject {
+            subject: subject.to_owned(),
+            since: String::new(),
+            detail: String::new(),
+        };
+        let alarm = |name, of: &str| AlarmStatus { name, raised: 1, subjects: vec![subject(of)] };
+        let alarms = [
+            alarm("device-silent", "0247000100000001"),
+            alarm("certificate-ending", "0247000100000002"),
+        ];
+        note_silent(&mut devices, &alarms);
+        let silent = devices.map(|device| device["silent"].clone());
+        assert_eq!(silent, [json!(true), json!(false), Value::Null]);
     }
 }

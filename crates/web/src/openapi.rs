@@ -251,7 +251,8 @@ fn inside(endpoint: Endpoint) -> Described {
             object(&[("node", "string"), ("nodes", "array"), ("destinations", "array")]),
         ),
         Endpoint::Devices => Described::json(
-            "Devices by their AEs, with their containers, and the counters of their listener.",
+            "Devices by their AEs, with their containers, whether they are associated or silent, when they \
+             were last heard, and the counters of their listener.",
             object(&[("devices", "array"), ("cut", "boolean"), ("counters", "array")]),
         ),
         Endpoint::Resources => Described {
@@ -259,6 +260,13 @@ fn inside(endpoint: Endpoint) -> Described {
                 ("at", "string", "The resource's address; the CSEBase if not given."),
                 ("depth", "integer", "Levels of children, 0 to 3; 1 if not given."),
                 ("latest", "integer", "Operators: the last readings of a container, at most 500."),
+                (
+                    "since",
+                    "string",
+                    "Operators: readings created then or after, the oldest first, at most `latest`; `cut` \
+                     says whether there are more.",
+                ),
+                ("until", "string", "Operators: readings created before."),
             ],
             ..Described::json(
                 "A resource with its children. Viewers see names, types and labels; operators all.",

@@ -4,7 +4,7 @@
 
 use crate::{answer::WebRefusal, site::Asked, tokens::AccessRole};
 use gatewright_bindings::{Engine, http::http_status};
-use gatewright_onem2m::{Filter, Operation, Request, ResourceType, Response};
+use gatewright_onem2m::{Filter, Operation, Request, ResourceType, Response, Timestamp};
 use hyper::StatusCode;
 use serde_json::{Map, Value, json};
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
@@ -126,20 +126,47 @@ impl ResourceReader {
         }))
     }
 
+    /// Whether the caller may see values, so many of them.
+    fn may_read(&self, number: usize) -> Result<(), WebRefusal> {
+        if self.role < AccessRole::Operator {
+            let why = "values of readings need the role operator: show a token that has it";
+            return Err(WebRefusal::new(StatusCode::FORBIDDEN, why));
+        }
+        if !(1..=READINGS_MAX).contains(&number) {
+            let why = format!("latest is a number of readings, 1 to {READINGS_MAX}");
+            return Err(WebRefusal::new(StatusCode::BAD_REQUEST, why));
+        }
+        Ok(())
+    }
+
+    /// The readings of a container that were created in a span of time, the oldest first; not more
+    /// than so many, and whether there are more.
+    pub(crate) async fn readings_between(
+        &self,
+        address: Option<&str>,
+        [since, until]: [Option<Timestamp>; 2],
+        most: Option<usize>,
+    ) -> Result<Value, WebRefusal> {
+        let most = most.unwrap_or(READINGS_MAX);
+        self.may_read(most)?;
+        let to = local(address)?;
+        let mut filter = Filter::default();
+        filter.resource_types = vec![ResourceType::ContentInstance.number()];
+        (filter.level, filter.limit) = (Some(1), Some(most + 1));
+        (filter.created_after, filter.created_before) = (since, until);
+        let mut instances = self.instances(to, filter).await?;
+        let is_cut = instances.len() > most;
+        instances.truncate(most);
+        Ok(json!({ "instances": instances, "cut": is_cut }))
+    }
+
     /// The last readings of a container, the oldest first.
     pub(crate) async fn readings(
         &self,
         address: Option<&str>,
         latest: usize,
     ) -> Result<Value, WebRefusal> {
-        if self.role < AccessRole::Operator {
-            let why = "values of readings need the role operator: show a token that has it";
-            return Err(WebRefusal::new(StatusCode::FORBIDDEN, why));
-        }
-        if !(1..=READINGS_MAX).contains(&latest) {
-            let why = format!("latest is a number of readings, 1 to {READINGS_MAX}");
-            return Err(WebRefusal::new(StatusCode::BAD_REQUEST, why));
-        }
+        self.may_read(latest)?;
         let to = local(address)?;
         let container = self.retrieve(to, None).await?;
         let (_, attributes) = content_of(&container).ok_or_else(unreadable)?;
@@ -150,6 +177,11 @@ impl ResourceReader {
         (filter.level, filter.limit) = (Some(1), Some(latest));
         // Results are numbered from 1.
         filter.offset = Some(count.saturating_sub(latest) + 1);
+        Ok(json!({ "instances": self.instances(to, filter).await? }))
+    }
+
+    /// The instances of a container that match, the oldest first.
+    async fn instances(&self, to: &str, filter: Filter) -> Result<Vec<Value>, WebRefusal> {
         let mut request = self.request(to);
         request.result_content = Some(CHILDREN);
         request.filter = Some(Box::new(filter));
@@ -163,7 +195,7 @@ impl ResourceReader {
             .collect();
         instances
             .sort_by_key(|instance| instance["created"].as_str().unwrap_or_default().to_owned());
-        Ok(json!({ "instances": instances }))
+        Ok(instances)
     }
 
     /// The devices that have an AE here, with the names of their containers, and whether some are
@@ -183,9 +215,13 @@ impl ResourceReader {
             let containers = references_of(&below);
             let containers = containers.iter().filter(|it| it.is(CONTAINER));
             let containers: Vec<&str> = containers.map(|it| it.name.as_str()).collect();
+            let now = self.engine.device_now(&entity.name);
+            let heard = now.and_then(|now| now.last_heard);
             let device = json!({
                 "name": entity.name, "address": entity.address, "kind": kind, "labels": labels,
                 "changed": changed, "containers": containers,
+                "associated": now.map(|now| now.is_associated),
+                "last_heard": heard.map(|heard| rfc3339(&heard.to_string())),
             });
             devices.insert(entity.name.clone(), device);
         }
@@ -225,6 +261,20 @@ fn rfc3339(time: &str) -> String {
     let (hour, minute, second) = (of(9, 11), of(11, 13), of(13, 15));
     let fraction = time.get(16..).filter(|it| !it.is_empty()).unwrap_or("0");
     format!("{year}-{month}-{day}T{hour}:{minute}:{second}.{fraction}Z")
+}
+
+/// The time of a text in the form of RFC 3339, in UTC.
+pub(crate) fn time_of(text: &str) -> Option<Timestamp> {
+    let (date, time) = text.strip_suffix('Z')?.split_once('T')?;
+    let (time, fraction) = time.split_once('.').unwrap_or((time, "0"));
+    let has_form = |text: &str, between: char, lengths: &[usize]| {
+        let fields = text.split(between);
+        let digits = |field: &str| field.bytes().all(|it| it.is_ascii_digit());
+        fields.clone().all(digits) && fields.map(str::len).eq(lengths.iter().copied())
+    };
+    let is_time = has_form(date, '-', &[4, 2, 2]) && has_form(time, ':', &[2, 2, 2]);
+    let (date, time) = (date.replace('-', ""), time.replace(':', ""));
+    is_time.then(|| Timestamp::parse(&format!("{date}T{time},{fraction}")))?
 }
 
 /// What the label of a device's AE begins with that says its kind.
@@ -294,6 +344,18 @@ mod tests {
     fn times_are_those_of_rfc_3339() {
         assert_eq!(rfc3339("20260131T235959,123456"), "2026-01-31T23:59:59.123456Z");
         assert_eq!(rfc3339("20260131T235959"), "2026-01-31T23:59:59.0Z");
+        for (text, expected) in [
+            ("2026-01-31T23:59:59Z", Some("20260131T235959")),
+            ("2026-01-31T23:59:59.123456Z", Some("20260131T235959,123456")),
+            ("2026-01-31T23:59:59", None),
+            ("2026-1-31T23:59:59Z", None),
+            ("2026-01-31 23:59:59Z", None),
+            ("20260131T235959Z", None),
+            ("2026-02-31T23:59:59Z", None),
+            ("2026-01-31T23:59:+9Z", None),
+        ] {
+            assert_eq!(time_of(text), expected.and_then(Timestamp::parse), "{text}");
+        }
     }
 
     #[test]

@@ -193,6 +193,7 @@ fn a_viewer_sees_names_and_types_and_an_operator_values() {
     assert_eq!(names, ["r1", "r2"], "the last two, the oldest first");
     assert_eq!(instances[1]["content"], "seeded-97");
     assert!(instances[0]["created"].as_str().unwrap().ends_with('Z'));
+    readings_of_a_span(&started, &instances[0]["created"]);
     for (query, expected) in [
         ("?at=/gw/nothing", 404),
         ("?at=/gw?rcn=8", 400),
@@ -200,11 +201,32 @@ fn a_viewer_sees_names_and_types_and_an_operator_values() {
         ("?at=/gw/phd-1/pulse-rate&latest=0", 400),
         ("?at=/gw/phd-1/pulse-rate&latest=501", 400),
         ("?depth=-1", 400),
+        ("?at=/gw/phd-1/pulse-rate&since=yesterday", 400),
+        ("?at=/gw/phd-1/pulse-rate&until=2026-01-31", 400),
         (&format!("?at=/{}", "x".repeat(600)), 400),
     ] {
         let path = format!("/api/v1/resources{query}");
         assert_eq!(started.get(AccessRole::Operator, &path).0, expected, "{query}");
     }
+}
+
+/// A history is read by time, in pieces; `second` is when the second of three readings was created.
+fn readings_of_a_span(started: &Started, second: &Value) {
+    let second = second.as_str().unwrap();
+    let names = |query: &str| {
+        let path = format!("/api/v1/resources?at=/gw/phd-1/pulse-rate&{query}");
+        let (status, _, found) = started.get(AccessRole::Operator, &path);
+        assert_eq!(status, 200, "{query}: {found}");
+        let instances = found["instances"].as_array().unwrap();
+        let names = instances.iter().map(|it| it["name"].as_str().unwrap());
+        (names.collect::<Vec<_>>().join(" "), found["cut"].as_bool().unwrap())
+    };
+    assert_eq!(names(&format!("since={second}")), ("r1 r2".to_owned(), false));
+    assert_eq!(names(&format!("until={second}")), ("r0".to_owned(), false));
+    assert_eq!(names("since=1970-01-01T00:00:00Z&latest=2"), ("r0 r1".to_owned(), true));
+    assert_eq!(names("since=2200-01-01T00:00:00Z"), (String::new(), false));
+    let path = format!("/api/v1/resources?at=/gw/phd-1/pulse-rate&since={second}");
+    assert_eq!(started.get(AccessRole::Viewer, &path).0, 403, "values are for operators");
 }
 
 /// Values of readings are in nothing that a viewer, a log or a collector gets.
@@ -217,6 +239,9 @@ fn values_are_neither_in_devices_nor_in_status_events_and_metrics() {
     let device = &found["devices"][0];
     assert_eq!((&device["name"], &device["address"]), (&"phd-1".into(), &"gw/phd-1".into()));
     assert_eq!(device["containers"], json!(["pulse-rate"]));
+    // Its AE is no device's name, so of a device there is nothing.
+    let state = ["associated", "silent", "last_heard"].map(|name| device.get(name));
+    assert_eq!(state, [Some(&Value::Null); 3], "{device}");
     for path in ["/api/v1/devices", "/api/v1/status", "/api/v1/events", "/metrics", "/api/v1/graph"]
     {
         let (status, _, body) = started.served.get(path, &started.bearer(AccessRole::Viewer));

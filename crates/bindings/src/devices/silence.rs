@@ -70,12 +70,16 @@ fn limit(rules: &[SilentAfter], kind: &str) -> Option<Duration> {
 }
 
 impl Shared {
-    /// Notes that a device has reported or associated, if silence is watched.
+    /// Notes that a device has reported or associated.
     pub(super) fn note_heard(&self, device: SystemId, kind: &'static str) {
-        if self.is_silence_watched.load(Ordering::Relaxed) {
-            let now = self.now();
-            self.shards.of(Some(device)).heard.note(now, device, kind);
-        }
+        let now = self.now();
+        self.shards.of(Some(device)).heard.note(now, device, kind);
+    }
+
+    /// When a device has last reported or associated in this run.
+    pub(super) fn last_heard(&self, device: SystemId) -> Option<Duration> {
+        let heard = self.shards.of(Some(device)).heard.0.get(&device).copied()?;
+        (!heard.is_presumed).then_some(heard.at)
     }
 
     /// Sets the rules, and begins to watch the devices that are known from earlier.

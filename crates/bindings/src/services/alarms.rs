@@ -10,7 +10,7 @@ use gatewright_config::CseAlarms;
 use gatewright_health::code::SystemId;
 use gatewright_interwork::stored;
 use gatewright_onem2m::{ClockDoubt, Timestamp};
-use gatewright_part::{AlarmStatus, LogEvent, LogLevel};
+use gatewright_part::{AlarmStatus, AlarmSubject, LogEvent, LogLevel};
 use gatewright_store::DiskSpace;
 
 const DAY: Duration = Duration::from_hours(24);
@@ -66,9 +66,16 @@ impl ServiceAlarms {
 
     /// The alarms with the number of subjects for which each is raised.
     pub(super) fn told(&self) -> Vec<AlarmStatus> {
-        let one = |name: AlarmName| AlarmStatus {
-            name: name.text(),
-            raised: u64::try_from(self.alarms.subjects(name).count()).unwrap_or(u64::MAX),
+        let one = |name: AlarmName| {
+            let raised = self.alarms.raised().filter(|(of, ..)| *of == name);
+            let subjects = raised.map(|(_, subject, raised)| AlarmSubject {
+                subject: subject.to_owned(),
+                since: raised.since.to_string(),
+                detail: raised.detail.clone(),
+            });
+            let subjects: Vec<_> = subjects.collect();
+            let raised = u64::try_from(subjects.len()).unwrap_or(u64::MAX);
+            AlarmStatus { name: name.text(), raised, subjects }
         };
         AlarmName::ALL.map(one).into()
     }
@@ -161,7 +168,8 @@ impl ServiceAlarms {
                 subject: id.to_string(),
                 level: LogLevel::Warning,
                 detail: format!(
-                    "no report of {id} ({kind}) for {minutes} minutes: is it on, and near?"
+                    "no report of {id} ({kind}) for {}: is it on, and near?",
+                    counted(minutes, "minute")
                 ),
                 is_raising: true,
             }
@@ -205,8 +213,9 @@ fn leapt(doubt: Option<ClockDoubt>) -> Option<Observation> {
 
 fn rows(unreadable: usize) -> Option<Observation> {
     let detail = format!(
-        "{unreadable} rows of the database are not served: `gatewright store quarantine` shows them; \
-         restore them from a backup"
+        "{} of the database not served: `gatewright store quarantine` shows them; restore them from a \
+         backup",
+        if unreadable == 1 { "1 row is".to_owned() } else { format!("{unreadable} rows are") }
     );
     let found = observation((AlarmName::RowsUnreadable, LogLevel::Error), true, detail);
     (unreadable > 0).then_some(found)
@@ -260,6 +269,12 @@ fn slow(commit: Duration) -> Observation {
     observation((AlarmName::DiskSlow, LogLevel::Warning), true, detail)
 }
 
+/// A number of things: `1 minute`, `2 minutes`.
+fn counted(number: u64, thing: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {thing}{plural}")
+}
+
 /// Raised at the share, and kept above half of it.
 fn outbox(
     ((waiting, most), backlogs): ((usize, usize), usize),
@@ -293,8 +308,11 @@ fn certificates(keyring: &Keyring, wall: Timestamp, thresholds: CseAlarms) -> Ve
         let file = file.display().to_string();
         let left = end.since_epoch().saturating_sub(wall.since_epoch());
         let days = left.as_secs() / DAY.as_secs();
-        let when =
-            if left.is_zero() { "has ended".to_owned() } else { format!("ends in {days} days") };
+        let when = if left.is_zero() {
+            "has ended".to_owned()
+        } else {
+            format!("ends in {}", counted(days, "day"))
+        };
         Observation {
             name: AlarmName::CertificateEnding,
             detail: format!("a certificate in {file} {when} ({end}): replace the file and reload"),

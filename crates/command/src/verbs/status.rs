@@ -20,7 +20,7 @@ pub const JSON: &str = "{planes: {mode, control, data, running, given_up, adopte
      workers: [{worker, received, taken, given}], next_hops: [{link, via, packets, octets, in_graph}], \
      attached: [{id, handler, at, packets, octets, missed, messages, refused}], \
      udp_gateways: [{name, received, sent, returned, lost}], \
-     parts: [{name, words, gauges, counters, histograms: [{name, count, sum, largest, p50, p99, value_squares, octets, octet_squares, products, buckets}], \
+     parts: [{name, words, gauges, counters, alarms: [{name, raised, subjects: [{subject, since, detail}]}], histograms: [{name, count, sum, largest, p50, p99, value_squares, octets, octet_squares, products, buckets}], \
      handlers: [{program, handler, started, finished, failed}]}], \
      events: [{part, kind, level, events, suppressed}], fallback}; fallback is why the last good description runs, if it does; times are {secs, nanos}, those of histograms nanoseconds; buckets are [its largest value, count]; with --metrics one string";
 

@@ -117,8 +117,8 @@ fn part_status() -> PartStatus {
         gauges: vec![("associated", 3)],
         counters: vec![("reports", 8)],
         alarms: vec![
-            AlarmStatus { name: "disk-short", raised: 0 },
-            AlarmStatus { name: "device-silent", raised: 2 },
+            AlarmStatus { name: "disk-short", raised: 0, subjects: Vec::new() },
+            AlarmStatus { name: "device-silent", raised: 2, subjects: Vec::new() },
         ],
         histograms: vec![
             PartHistogram {

@@ -243,10 +243,12 @@ impl Cse {
                 response.reservation = done.reservation;
                 response
             }
-            Err(refusal) => {
+            Err(mut refusal) => {
                 self.counters.refused += 1;
                 if refusal.status == Status::OriginatorHasNoPrivilege {
                     self.counters.denied += 1;
+                    // The request may have come through others, and each may refuse it.
+                    refusal.debug = format!("{}: {}", self.config.cse_id, refusal.debug).into();
                 }
                 // What is refused may be refused because of what is not stored yet: a name that
                 // is taken must be taken for good before anyone is told.

@@ -150,6 +150,11 @@ fn an_operator_reads_and_subscribes_to_alarms_which_restarts_do_not_repeat() {
     let alarms = first.1[0].tell().alarms;
     let of = |name| alarms.iter().find(|alarm| alarm.name == name).map(|alarm| alarm.raised);
     assert_eq!((of("certificate-ending"), of("disk-short").is_some()), (Some(1), true));
+    // What it is about is a member of its own, not a part of a text.
+    let ending = alarms.iter().find(|alarm| alarm.name == "certificate-ending").unwrap();
+    let subjects: Vec<_> = ending.subjects.iter().map(|it| it.subject.as_str()).collect();
+    assert_eq!(subjects, [file.as_str()]);
+    assert_eq!(Value::from(ending.subjects[0].since.as_str()), raised["since"]);
     let subscription = r#"{"m2m:sub":{"nu":["CNurse"],"enc":{"net":[3]}}}"#;
     let subscribe = Request::new(Operation::Create, "gw/alarms", "CNurse", "subscribe")
         .creating(ResourceType::Subscription, subscription);

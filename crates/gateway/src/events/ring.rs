@@ -22,6 +22,14 @@ const BURST: u32 = 20;
 /// Events of one kind that are logged in a second, in the long run.
 const PER_SECOND: u32 = 1;
 
+/// The fields of an event that an authenticated caller has caused: its name and its role. Stations of
+/// a network have no role; they could take any number of names.
+const BY: &str = "by";
+const ROLE: &str = "role";
+
+/// Maximum limits of one kind; further callers share one.
+const LIMITS_MAX: usize = 64;
+
 /// Maximum octets of an event's text, and of a field.
 const TEXT_MAX: usize = 1024;
 
@@ -64,11 +72,38 @@ pub struct EventCount {
 #[derive(Debug)]
 struct EventKind {
     level: LogLevel,
-    bucket: Bucket,
     events: u64,
     suppressed: u64,
+    /// The limit of each authenticated caller, and of all other events.
+    limits: BTreeMap<Option<String>, EventLimit>,
+}
+
+/// The limit of a kind of events, or of one caller's.
+#[derive(Debug)]
+struct EventLimit {
+    bucket: Bucket,
     /// Suppressed events about which the log says nothing yet.
     unreported: u64,
+}
+
+impl Default for EventLimit {
+    fn default() -> Self {
+        Self { bucket: Bucket::new(PER_SECOND, BURST), unreported: 0 }
+    }
+}
+
+impl EventKind {
+    /// The limit of an event. A caller's own keeps no other caller's events out of the log.
+    fn limit_of(&mut self, event: &LogEvent) -> &mut EventLimit {
+        let field = |wanted| event.fields.iter().find(|(name, _)| *name == wanted);
+        let by = field(BY).filter(|_| field(ROLE).is_some()).map(|(_, by)| by.clone());
+        if self.limits.len() >= LIMITS_MAX && !self.limits.contains_key(&by) {
+            // Those that are told of suppressed events go on; they are few.
+            self.limits.retain(|by, limit| by.is_none() || limit.unreported > 0);
+        }
+        let has_room = self.limits.len() < LIMITS_MAX || self.limits.contains_key(&by);
+        self.limits.entry(by.filter(|_| has_room)).or_default()
+    }
 }
 
 /// The kept events, oldest first.
@@ -100,18 +135,18 @@ impl Ring {
         self.report_suppressed(now);
         let kind = self.kinds.entry((event.part, event.kind)).or_insert_with(|| EventKind {
             level: event.level,
-            bucket: Bucket::new(PER_SECOND, BURST),
             events: 0,
             suppressed: 0,
-            unreported: 0,
+            limits: BTreeMap::new(),
         });
         kind.level = event.level;
         kind.events += 1;
-        if kind.bucket.take(now.0) {
+        let limit = kind.limit_of(&event);
+        if limit.bucket.take(now.0) {
             self.push(event, now.1);
         } else {
+            limit.unreported += 1;
             kind.suppressed += 1;
-            kind.unreported += 1;
             self.unreported += 1;
         }
     }
@@ -122,16 +157,23 @@ impl Ring {
             return;
         }
         let mut reports = Vec::new();
-        for ((part, name), kind) in self.kinds.iter_mut().filter(|(_, kind)| kind.unreported > 0) {
-            if kind.bucket.take(now.0) {
-                let count = std::mem::take(&mut kind.unreported);
+        for ((part, name), kind) in &mut self.kinds {
+            let level = kind.level;
+            for (by, limit) in kind.limits.iter_mut().filter(|(_, limit)| limit.unreported > 0) {
+                if !limit.bucket.take(now.0) {
+                    continue;
+                }
+                let count = std::mem::take(&mut limit.unreported);
                 self.unreported = self.unreported.saturating_sub(count);
                 let text = format!(
                     "{count} more events {name} came than are logged: {BURST} at once, then \
                      {PER_SECOND} a second"
                 );
-                let report = LogEvent::new(kind.level, part, name, text);
-                reports.push(report.with("suppressed", count));
+                let report = LogEvent::new(level, part, name, text).with("suppressed", count);
+                reports.push(match by {
+                    Some(by) => report.with(BY, by),
+                    None => report,
+                });
             }
         }
         for report in reports {
@@ -272,6 +314,37 @@ mod tests {
         let logged = ring.entries.len() - 1 - reports.count();
         assert_eq!(logged as u64 + counts[0].suppressed, 100_100);
         assert_eq!((counts[1].kind, counts[1].suppressed), ("link-down", 0));
+    }
+
+    /// Events of one caller, however many, keep none of another out of the log. Stations without a role
+    /// are no callers: a flood with names of their own is one flood.
+    #[test]
+    fn a_flood_of_one_caller_hides_no_event_of_another() {
+        let mut ring = Ring::default();
+        let by = |name: &str| event("session").with(BY, name).with(ROLE, "viewer");
+        for number in 0..1000 {
+            ring.log(by("eve"), at(number));
+            if number % 100 == 0 {
+                ring.log(by("ops"), at(number));
+            }
+        }
+        let logged = |ring: &Ring, kind: &str, name: &str| {
+            let is_it = |entry: &&Arc<LogEntry>| {
+                let LogEvent { kind: its, text, fields, .. } = &entry.event;
+                *its == kind && text == "it happened" && fields[1].1.starts_with(name)
+            };
+            ring.entries.iter().filter(is_it).count()
+        };
+        assert_eq!(logged(&ring, "session", "ops"), 10);
+        assert!((20..=22).contains(&logged(&ring, "session", "eve")));
+        for number in 0..1000_u64 {
+            ring.log(event("duplicate").with(BY, number), at(2000));
+            ring.log(by(&number.to_string()), at(2000));
+        }
+        assert_eq!(logged(&ring, "duplicate", ""), 20);
+        ring.report_suppressed(at(60_000));
+        assert_eq!(ring.unreported, 0, "each suppressed event is told");
+        assert!(ring.kinds.values().all(|kind| kind.limits.len() <= LIMITS_MAX));
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub struct AuditLog {
     path: PathBuf,
     database: Database,
     pages_max: i64,
+    /// Entries that could not be written, of which the log says nothing yet.
+    lost: u64,
 }
 
 impl AuditLog {
@@ -44,18 +46,25 @@ impl AuditLog {
         database.connection.pragma_update(None, "wal_autocheckpoint", MOVED_PAGES)?;
         let opened = database.connection.path().map(PathBuf::from);
         database.presence = Some(Presence::new(opened.as_deref().unwrap_or(path)));
-        Ok(Self { path: path.to_owned(), database, pages_max: pages_of(octets_max) })
+        Ok(Self { path: path.to_owned(), database, pages_max: pages_of(octets_max), lost: 0 })
     }
 
     /// Appends an entry, the text of a JSON object, at a time in microseconds since 1970. It is on
-    /// the disk when this returns.
+    /// the disk when this returns. Before it comes an entry that counts those that could not be
+    /// written since the last one.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Database`] if it cannot be written; the log is as before then.
-    /// [`StoreError::File`] if the file is not at its path any more: what is written to it would be
-    /// lost with the process.
+    /// [`StoreError::Database`] if it cannot be written; the log is as before then, and the entry is
+    /// counted. [`StoreError::File`] if the file is not at its path any more: what is written to it
+    /// would be lost with the process.
     pub fn add(&mut self, at_micros: u64, text: &str) -> Result<(), StoreError> {
+        let added = self.append(at_micros, text);
+        self.lost = if added.is_ok() { 0 } else { self.lost.saturating_add(1) };
+        added
+    }
+
+    fn append(&mut self, at_micros: u64, text: &str) -> Result<(), StoreError> {
         if let Some(missing) = self.database.look_for_files() {
             let source = io::Error::other(missing.to_owned());
             return Err(StoreError::File { path: self.path.clone(), source });
@@ -65,7 +74,9 @@ impl AuditLog {
         let dropped = self.database.chain.dropped;
         let mut before = audit::last(&transaction)?;
         before.dropped = dropped;
-        let entries = std::iter::once((at_micros, text.to_owned()));
+        let lost = (self.lost > 0).then(|| audit::about_lost(self.lost));
+        let entries = lost.into_iter().chain(std::iter::once(text.to_owned()));
+        let entries = entries.map(|text| (at_micros, text));
         let chain = audit::append(&transaction, &before, entries, self.pages_max)?;
         transaction.commit()?;
         self.database.chain = chain;

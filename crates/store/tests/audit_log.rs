@@ -86,6 +86,17 @@ fn it_has_one_writer_and_no_entry_goes_to_a_file_without_a_name() {
     fs::rename(place.file(), place.0.join("moved.db")).unwrap();
     let refused = log.add(2, &entry(2)).unwrap_err().to_string();
     assert!(refused.contains("removed or moved"), "{refused}");
+    // When it is back, an entry says how many are missing.
+    assert!(log.add(3, &entry(3)).is_err());
+    fs::rename(place.0.join("moved.db"), place.file()).unwrap();
+    log.add(4, &entry(4)).unwrap();
+    log.add(5, &entry(5)).unwrap();
+    drop(log);
+    let sound = verify(&place.file()).unwrap();
+    assert_eq!((sound.entries, sound.broken_at, sound.lost), (4, None, 2));
+    let ops = last_entries(&place.file(), 3).unwrap();
+    let ops: Vec<_> = ops.iter().map(|entry| entry.text_of("op").unwrap()).collect();
+    assert_eq!(ops, ["Lost", "Reload", "Reload"]);
     let other = Place::new("foreign");
     fs::write(other.file(), "text of another program, longer than a header of SQLite".repeat(9))
         .unwrap();

@@ -16,6 +16,7 @@ use serde::Serialize;
 use std::{
     fs::{self, DirEntry, File},
     io::{self, Read},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
@@ -94,7 +95,7 @@ impl ReportList {
 fn listed(entry: &DirEntry) -> Option<ReportEntry> {
     let name = entry.file_name().into_string().ok().filter(|name| is_report_name(name))?;
     // Of a link it is the link's own: what is elsewhere is no report of this folder.
-    let metadata = entry.metadata().ok().filter(fs::Metadata::is_file)?;
+    let metadata = entry.metadata().ok().filter(is_report_file)?;
     let since = metadata.modified().unwrap_or(UNIX_EPOCH).duration_since(SystemTime::UNIX_EPOCH);
     let written_ms = since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
     Some(ReportEntry { name, title: String::new(), octets: metadata.len(), written_ms })
@@ -110,6 +111,11 @@ fn is_report_name(name: &str) -> bool {
         && name.chars().all(is_plain)
 }
 
+/// Whether a file is of its folder only: a hard link may be to a file that others keep elsewhere.
+fn is_report_file(metadata: &fs::Metadata) -> bool {
+    metadata.is_file() && metadata.nlink() == 1
+}
+
 /// Opens a regular file of the folder.
 fn open(path: &Path) -> io::Result<(File, u64)> {
     // Before it is opened: a pipe would be waited for.
@@ -117,7 +123,13 @@ fn open(path: &Path) -> io::Result<(File, u64)> {
     if !metadata.is_file() {
         return Err(io::Error::other("it is no regular file"));
     }
-    Ok((File::open(path)?, metadata.len()))
+    let file = File::open(path)?;
+    // Of what is open, whatever has taken the path meanwhile.
+    let metadata = file.metadata()?;
+    if !is_report_file(&metadata) {
+        return Err(io::Error::other("it is a hard link, or no regular file: copy it there"));
+    }
+    Ok((file, metadata.len()))
 }
 
 /// The title in the head of a report.
@@ -245,6 +257,7 @@ mod tests {
             file.set_modified(UNIX_EPOCH + std::time::Duration::from_secs(second)).unwrap();
         }
         symlink(&secret, folder.join("link.html")).unwrap();
+        fs::hard_link(&secret, folder.join("hard.html")).unwrap();
         fs::create_dir(folder.join("folder.html")).unwrap();
         fs::write(folder.join("run.json"), "{}").unwrap();
         let list = ReportList::of(&folder);
@@ -255,7 +268,7 @@ mod tests {
         assert_eq!(read(&folder, None).unwrap().unwrap(), b"<title>&lt;b&gt;</title>");
         assert!(read(&folder, Some("gone.html")).is_none());
         assert!(read(&folder, Some("../secret")).is_none());
-        for other in ["link.html", "folder.html"] {
+        for other in ["link.html", "folder.html", "hard.html"] {
             assert!(read(&folder, Some(other)).unwrap().unwrap_err().contains("no regular file"));
         }
         let long = File::create(folder.join("long.html")).unwrap();

@@ -11,7 +11,7 @@ use std::{
     fmt::{self, Write as _},
     fs::{self, File},
     io::{self, Read},
-    os::unix::fs::MetadataExt,
+    os::unix::fs::{FileExt, MetadataExt},
     path::{Path, PathBuf},
     str::FromStr,
     sync::{Mutex, MutexGuard, PoisonError},
@@ -33,8 +33,20 @@ const FILE_MAX: u64 = 64 * 1024;
 /// Maximum octets of a token's name.
 const NAME_MAX: usize = 32;
 
+/// The bits of a file's mode that are permissions (chmod(2)).
+const MODE_BITS: u32 = 0o7777;
+
+/// Permissions of group and others to write.
+const WRITTEN_BY_OTHERS: u32 = 0o022;
+
+/// Permissions of group and others to read.
+const READ_BY_OTHERS: u32 = 0o044;
+
 /// How long the file is believed before it is looked at again.
 const BELIEVED_FOR: Duration = Duration::from_secs(1);
+
+/// What a line begins with that is no token's.
+const COMMENT: &[u8] = b"#";
 
 /// The first line of a file of tokens.
 const HEADER: &str =
@@ -182,27 +194,60 @@ impl TokenFile {
 
     /// Removes a token: sessions that began with it end, too. Returns whether it was there.
     ///
+    /// Where the file cannot be written anew, as the disk is full, the token's line becomes a comment
+    /// in place: that needs no room.
+    ///
     /// # Errors
     ///
-    /// The system's error.
+    /// The system's error, with a word that the token goes on admitting.
     pub fn remove(&self, name: &str) -> io::Result<bool> {
         let mut tokens = self.read_or_none()?;
         let before = tokens.len();
         tokens.retain(|token| token.name != name);
-        if tokens.len() < before {
-            self.write(&tokens)?;
+        if tokens.len() == before {
+            return Ok(false);
         }
-        Ok(tokens.len() < before)
+        let Err(error) = self.write(&tokens) else { return Ok(true) };
+        self.comment_out(name).map_err(|in_place| {
+            let text = format!(
+                "the token {name} STILL ADMITS: neither a new file can be written ({error}), nor its \
+                 line in this one be made a comment ({in_place}); put a `#` before it yourself"
+            );
+            io::Error::new(error.kind(), text)
+        })?;
+        Ok(true)
+    }
+
+    /// Makes the lines of a token comments, by one octet each.
+    fn comment_out(&self, name: &str) -> io::Result<()> {
+        let mut file = File::options().read(true).write(true).open(&self.0)?;
+        let mut text = String::new();
+        file.read_to_string(&mut text)?;
+        let mut at = 0;
+        for line in text.split_inclusive('\n') {
+            if parse(line).is_some_and(|token| token.name == name) {
+                file.write_all_at(COMMENT, at)?;
+            }
+            at += u64::try_from(line.len()).unwrap_or_default();
+        }
+        file.sync_all()
     }
 
     /// Its tokens, in its order.
     ///
     /// # Errors
     ///
-    /// `InvalidData` if a line is no token's; else the system's error.
+    /// `InvalidData` if a line is no token's, or others than the file's owner can write to it; else the
+    /// system's error.
     pub fn read(&self) -> io::Result<Vec<KnownToken>> {
-        let mut text = String::new();
-        File::open(&self.0)?.take(FILE_MAX + 1).read_to_string(&mut text)?;
+        let (mut text, file) = (String::new(), File::open(&self.0)?);
+        let mode = file.metadata()?.mode() & MODE_BITS;
+        if mode & WRITTEN_BY_OTHERS != 0 {
+            let text =
+                format!("others than its owner can write to it (mode {mode:04o}): chmod 600");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        file.take(FILE_MAX + 1).read_to_string(&mut text)?;
         if u64::try_from(text.len()).is_ok_and(|length| length > FILE_MAX) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the file is too long"));
         }
@@ -214,6 +259,12 @@ impl TokenFile {
         })
         .take(TOKENS_MAX)
         .collect()
+    }
+
+    /// The mode of the file, if others than its owner can read it. They learn names and roles from it.
+    pub fn read_by_others(&self) -> Option<u32> {
+        let mode = fs::metadata(&self.0).ok()?.mode() & MODE_BITS;
+        (mode & READ_BY_OTHERS != 0).then_some(mode)
     }
 
     fn read_or_none(&self) -> io::Result<Vec<KnownToken>> {
@@ -269,11 +320,22 @@ pub(crate) struct LiveTokens {
 #[derive(Debug, Default)]
 struct LastRead {
     looked_at: Option<Instant>,
-    /// The file's inode, length and time of change.
-    version: Option<(u64, u64, i64, i64)>,
+    /// The version of the file.
+    version: Option<FileVersion>,
     tokens: Vec<KnownToken>,
     /// Why there are none.
     error: Option<String>,
+}
+
+/// What tells one version of a file from another.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct FileVersion {
+    inode: u64,
+    length: u64,
+    /// When its content was written: seconds, nanoseconds.
+    written: (i64, i64),
+    /// When its content or its mode was changed.
+    changed: (i64, i64),
 }
 
 impl LiveTokens {
@@ -308,9 +370,12 @@ impl LiveTokens {
     fn look(&self) -> MutexGuard<'_, LastRead> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.looked_at.is_none_or(|when| when.elapsed() >= BELIEVED_FOR) {
-            let version = fs::metadata(self.file.path())
-                .ok()
-                .map(|found| (found.ino(), found.len(), found.mtime(), found.mtime_nsec()));
+            let version = fs::metadata(self.file.path()).ok().map(|found| FileVersion {
+                inode: found.ino(),
+                length: found.len(),
+                written: (found.mtime(), found.mtime_nsec()),
+                changed: (found.ctime(), found.ctime_nsec()),
+            });
             if version != last.version || version.is_none() || last.error.is_some() {
                 let path = self.file.path().display();
                 (last.tokens, last.error) = match self.file.read() {
@@ -332,6 +397,7 @@ pub(crate) struct UnreadableTokens;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     fn file(name: &str) -> TokenFile {
         let folder = std::env::temp_dir().join(format!("gw-tokens-{}", std::process::id()));
@@ -387,6 +453,51 @@ mod tests {
             fs::write(file.path(), text).unwrap();
             assert_eq!(file.read().unwrap_err().kind(), io::ErrorKind::InvalidData, "{text}");
         }
+        fs::remove_file(file.path()).unwrap();
+    }
+
+    /// A file that others can write to admits nobody, whoever has written it.
+    #[test]
+    fn a_file_that_others_can_write_to_is_refused() {
+        let file = file("modes");
+        let token = file.add(AccessRole::Viewer, "eve").unwrap();
+        let set =
+            |mode| fs::set_permissions(file.path(), fs::Permissions::from_mode(mode)).unwrap();
+        for (mode, is_admitted, is_told) in [
+            (0o600, true, None),
+            (0o640, true, Some(0o640)),
+            (0o644, true, Some(0o644)),
+            (0o620, false, None),
+            (0o602, false, None),
+            (0o666, false, Some(0o666)),
+        ] {
+            set(mode);
+            assert_eq!(file.read().is_ok(), is_admitted, "{mode:o}");
+            assert_eq!(file.read_by_others(), is_told, "{mode:o}");
+        }
+        let live = LiveTokens::new(file.clone());
+        assert!(live.error().unwrap().contains("mode 0666"), "{:?}", live.error());
+        assert_eq!(live.find(&TokenHash::of(&token)), Err(UnreadableTokens));
+        assert!(file.add(AccessRole::Admin, "more").is_err(), "it does not become right by that");
+        fs::remove_file(file.path()).unwrap();
+    }
+
+    /// The file beside cannot be written: a folder has its name. The token's line is a comment then.
+    #[test]
+    fn a_token_is_removed_in_place_where_no_file_can_be_written() {
+        let file = file("in-place");
+        let tokens = ["eve", "ops"].map(|name| file.add(AccessRole::Operator, name).unwrap());
+        let beside = file.path().with_added_extension("part");
+        fs::create_dir(&beside).unwrap();
+        assert!(file.add(AccessRole::Viewer, "more").is_err());
+        assert!(file.remove("eve").unwrap() && !file.remove("eve").unwrap());
+        let names: Vec<_> = file.read().unwrap().into_iter().map(|token| token.name).collect();
+        assert_eq!(names, ["ops"]);
+        let live = LiveTokens::new(file.clone());
+        assert_eq!(live.find(&TokenHash::of(&tokens[0])), Ok(None));
+        assert_eq!(live.find(&TokenHash::of(&tokens[1])).unwrap().unwrap().name, "ops");
+        fs::remove_dir(beside).unwrap();
+        file.add(AccessRole::Viewer, "eve").unwrap();
         fs::remove_file(file.path()).unwrap();
     }
 }

@@ -196,11 +196,19 @@ pub(crate) fn checks(config: &Config) -> Vec<SystemCheck> {
 }
 
 fn tokens(file: &str) -> SystemCheck {
-    let (state, found, advice) = match TokenFile::new(file).read() {
-        Ok(tokens) => (CheckState::Good, format!("{} in {file}", tokens.len()), None),
-        Err(error) => {
+    let tokens = TokenFile::new(file);
+    let (state, found, advice) = match (tokens.read(), tokens.read_by_others()) {
+        (Ok(tokens), Some(mode)) => {
+            let found =
+                format!("{} in {file}, which others can read (mode {mode:04o})", tokens.len());
+            let advice = format!("they learn its names and roles: chmod 600 {file}");
+            (CheckState::Limited, found, Some(advice))
+        }
+        (Ok(tokens), None) => (CheckState::Good, format!("{} in {file}", tokens.len()), None),
+        (Err(error), _) => {
             let advice = "nobody is admitted: `gatewright web token add` makes a token and its file; \
-                          one that is not understood is moved away first";
+                          one that is not understood, or not its owner's alone to write, is mended or \
+                          moved away first";
             let state = match error.kind() {
                 // The first token makes it.
                 ErrorKind::NotFound => CheckState::Limited,

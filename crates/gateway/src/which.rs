@@ -26,7 +26,7 @@ impl Which {
     /// # Errors
     ///
     /// The error, in words for the operator.
-    pub(crate) fn matching(&self) -> Result<Match, String> {
+    pub fn matching(&self) -> Result<Match, String> {
         let network = |text: &Option<String>| -> Result<_, String> {
             let network = text.as_deref().map(network).transpose()?;
             Ok(network.map(|network| (network.address(), network.length())))

@@ -10,7 +10,7 @@ use hyper::{
     StatusCode, Uri,
     header::{HOST, HeaderMap, HeaderName, ORIGIN},
 };
-use std::net::IpAddr;
+use std::{collections::BTreeSet, net::IpAddr};
 
 /// How a connection came.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -22,15 +22,24 @@ pub(crate) struct Arrival {
     pub(crate) is_secure: bool,
     /// What the peer's certificate says, if it has shown one.
     pub(crate) certified: Option<Certified>,
-    /// Whether only `/livez` is answered, as the process has few descriptors left.
-    pub(crate) is_probe: bool,
+    /// Why only `/livez` is answered, if that is so.
+    pub(crate) probe: Option<ProbeCause>,
+}
+
+/// Why a connection gets answers of `/livez` only.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum ProbeCause {
+    /// The process has few descriptors left.
+    Descriptors,
+    /// All places of connections are taken.
+    Connections,
 }
 
 /// What a client's certificate says.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Certified {
     /// The role that it gives.
-    pub(crate) role: Result<AccessRole, UnknownRole>,
+    pub(crate) role: Result<AccessRole, RefusedRole>,
     /// The SHA-256 of the certificate, which tells it from others.
     pub(crate) fingerprint: [u8; 32],
 }
@@ -48,8 +57,8 @@ pub(crate) enum ArrivalKind {
 
 impl Arrival {
     /// A connection in the clear.
-    pub(crate) const fn new(kind: ArrivalKind, peer: Option<IpAddr>, is_probe: bool) -> Self {
-        Self { kind, peer, is_secure: false, certified: None, is_probe }
+    pub(crate) const fn new(kind: ArrivalKind, peer: Option<IpAddr>) -> Self {
+        Self { kind, peer, is_secure: false, certified: None, probe: None }
     }
 
     /// Whether it came from this machine, where all callers share an address.
@@ -64,25 +73,37 @@ impl Arrival {
     }
 }
 
-/// A certificate names a role that there is not.
+/// Why a certificate gives no role.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct UnknownRole;
+pub(crate) enum RefusedRole {
+    /// It names a role that there is not.
+    Unknown,
+    /// It names several.
+    Ambiguous,
+}
 
-/// The role of a client certificate with these names: the highest of `urn:gatewright:role:operator`
-/// and the like, or viewer if there are none.
+/// The role of a client certificate with these names: that of `urn:gatewright:role:operator` and the
+/// like, or viewer if there is none.
 ///
 /// # Errors
 ///
-/// [`UnknownRole`] if one of them is no role: what was meant is not guessed.
-pub(crate) fn certified(names: &[String]) -> Result<AccessRole, UnknownRole> {
-    let roles = names.iter().filter_map(|name| {
+/// [`RefusedRole`] if one of them is no role, or two differ: what was meant is not guessed.
+pub(crate) fn certified(names: &[String]) -> Result<AccessRole, RefusedRole> {
+    let mut roles = names.iter().filter_map(|name| {
         // "urn" and the namespace are the same in either case (RFC 8141 §3.1).
         let (prefix, role) = name.split_at_checked(ROLE_NAME.len())?;
         prefix.eq_ignore_ascii_case(ROLE_NAME).then_some(role)
     });
-    let roles: Result<Vec<AccessRole>, _> = roles.map(str::parse).collect();
-    let highest = roles.map_err(|_| UnknownRole)?.into_iter().max();
-    Ok(highest.unwrap_or(AccessRole::Viewer))
+    let roles: Result<BTreeSet<AccessRole>, _> =
+        roles.try_fold(BTreeSet::new(), |mut roles, role| {
+            roles.insert(role.parse()?);
+            Ok::<_, String>(roles)
+        });
+    let roles = roles.map_err(|_| RefusedRole::Unknown)?;
+    if roles.len() > 1 {
+        return Err(RefusedRole::Ambiguous);
+    }
+    Ok(roles.into_iter().next().unwrap_or(AccessRole::Viewer))
 }
 
 /// What a name of a certificate begins with that gives a role (RFC 8141).
@@ -106,12 +127,17 @@ pub(crate) fn check(
     let host = host(arrival, uri, headers).inspect_err(|_| count(&counters.hosts_refused))?;
     let is_own = origin(arrival, host, headers, is_file);
     is_own.inspect_err(|_| count(&counters.origins_refused))?;
-    if arrival.certified.is_some_and(|certified| certified.role.is_err()) {
-        let why = "the certificate names a role that there is not: urn:gatewright:role: is followed \
-                   by viewer, operator or admin, in lower case";
-        return Err(WebRefusal::new(StatusCode::FORBIDDEN, why));
-    }
-    Ok(())
+    let why = match arrival.certified.map(|certified| certified.role) {
+        None | Some(Ok(_)) => return Ok(()),
+        Some(Err(RefusedRole::Unknown)) => {
+            "the certificate names a role that there is not: urn:gatewright:role: is followed by \
+             viewer, operator or admin, in lower case"
+        }
+        Some(Err(RefusedRole::Ambiguous)) => {
+            "the certificate names several roles: one URI urn:gatewright:role: says which it is"
+        }
+    };
+    Err(WebRefusal::new(StatusCode::FORBIDDEN, why))
 }
 
 /// The field Host, which names this listener.
@@ -221,7 +247,7 @@ mod tests {
 
     fn status_of(kind: ArrivalKind, fields: &[(&'static str, &'static str)], is_file: bool) -> u16 {
         let uri = Uri::from_static(if is_file { "/" } else { "/api/v1/status" });
-        let arrival = Arrival::new(kind, None, false);
+        let arrival = Arrival::new(kind, None);
         let fields = (&headers(fields), is_file);
         let checked = check(&arrival, &uri, fields, &WebCounters::default());
         checked.map_or_else(|refusal| refusal.status.as_u16(), |()| 200)
@@ -261,7 +287,7 @@ mod tests {
         let fields = headers(&[("host", "localhost")]);
         let counters = WebCounters::default();
         let kind = ArrivalKind::Loopback;
-        let arrival = Arrival::new(kind, None, false);
+        let arrival = Arrival::new(kind, None);
         let refused = check(&arrival, &uri, (&fields, false), &counters).unwrap_err();
         assert_eq!(refused.status, StatusCode::BAD_REQUEST);
     }
@@ -305,10 +331,16 @@ mod tests {
         assert_eq!(of(&[]), Ok(AccessRole::Viewer));
         assert_eq!(of(&["urn:example:x", "m2m:cse:/a"]), Ok(AccessRole::Viewer));
         let two = ["urn:gatewright:role:viewer", "URN:gatewright:role:admin"];
-        assert_eq!(of(&two), Ok(AccessRole::Admin));
+        assert_eq!(of(&two), Err(RefusedRole::Ambiguous));
+        let twice = ["urn:gatewright:role:admin", "URN:gatewright:role:admin"];
+        assert_eq!(of(&twice), Ok(AccessRole::Admin));
         for bad in ["root", "ADMIN", "", "operator "] {
             let name = format!("urn:gatewright:role:{bad}");
-            assert_eq!(of(&["urn:gatewright:role:viewer", &name]), Err(UnknownRole), "{bad}");
+            assert_eq!(
+                of(&["urn:gatewright:role:viewer", &name]),
+                Err(RefusedRole::Unknown),
+                "{bad}"
+            );
         }
     }
 }

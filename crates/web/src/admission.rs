@@ -1,15 +1,17 @@
 //! Admission of connections to a listener of the web interface.
 //!
-//! A connection that gets one of the last descriptors of the process is a *probe*: only `/livez` is
-//! answered on it, for a short time. So a process whose descriptors others hold is not taken for dead
-//! and started again. When no descriptor at all is left, a [`Reserve`] makes room for one connection.
+//! A connection that gets one of the last descriptors of the process, or none of the places of
+//! connections, is a *probe*: only `/livez` is answered on it, for a short time. So a process whose
+//! descriptors or places others hold is not taken for dead and started again. When no descriptor at
+//! all is left, a [`Reserve`] makes room for one connection.
 
 use crate::{
+    access::ProbeCause,
     counters::count,
     places::{ConnectionPlace, Places},
     site::Site,
 };
-use gatewright_bindings::accept::{Admission, ConnectionPermit, UNAVAILABLE};
+use gatewright_bindings::accept::{Admission, ConnectionPermit};
 use gatewright_descriptors::{are_exhausted, is_among_last};
 use std::{
     io,
@@ -36,6 +38,10 @@ const PROBE_WITHIN: Duration = Duration::from_secs(2);
 /// (RFC 9112 §9.6).
 const REFUSED_READ_MAX: usize = 4096;
 
+/// Why a connection is refused without reading its request.
+const REFUSED: &str =
+    r#"{"error":"too many connections are open: close some, or come again later"}"#;
+
 /// Admits connections to a listener.
 pub(crate) struct WebAdmission {
     admission: Admission,
@@ -54,8 +60,8 @@ pub(crate) struct AdmittedStream<S> {
 /// What an admitted connection holds until it is dropped.
 pub(crate) struct Standing {
     pub(crate) place: Arc<ConnectionPlace>,
-    /// End of a probe.
-    expires_at: Option<Instant>,
+    /// Why it is a probe, and its end.
+    probe: Option<(ProbeCause, Instant)>,
     _permit: Permit,
 }
 
@@ -66,16 +72,16 @@ enum Permit {
 }
 
 impl Standing {
-    /// Whether only `/livez` is answered.
-    pub(crate) const fn is_probe(&self) -> bool {
-        self.expires_at.is_some()
+    /// Why only `/livez` is answered, if that is so.
+    pub(crate) fn probe(&self) -> Option<ProbeCause> {
+        self.probe.map(|(cause, _)| cause)
     }
 
     /// Ends when the connection has to give way, or when the time of a probe is over.
     pub(crate) async fn ended(&self) {
-        match self.expires_at {
+        match self.probe {
             None => self.place.given_up().await,
-            Some(at) => {
+            Some((_, at)) => {
                 let _late = tokio::time::timeout_at(at, self.place.given_up()).await;
             }
         }
@@ -88,22 +94,24 @@ impl WebAdmission {
         Self { admission, places: Arc::default(), probes, probe_places: Arc::default(), site }
     }
 
-    /// Admits a connection, in the place of one whose caller is not known if all places are taken, or
-    /// refuses it. `reserve` was given up for it.
+    /// Admits a connection, in the place of another if all places are taken, or refuses it: in words
+    /// if it is in the clear. `reserve` was given up for it.
     pub(crate) async fn admit<S: RefusableStream>(
         &self,
         stream: S,
         peer: IpAddr,
-        reserve: Option<&Arc<Reserve>>,
+        (reserve, is_encrypted): (Option<&Arc<Reserve>>, bool),
     ) -> Option<AdmittedStream<S>> {
         let standing = if reserve.is_some() || is_among_last(&stream) {
-            self.admit_probe(reserve).await
+            self.admit_probe(ProbeCause::Descriptors, reserve).await
         } else {
             self.admit_connection(&stream, peer).await
         };
         let Some(standing) = standing else {
             count(&self.site.counters.connections_refused);
-            stream.refuse();
+            if !is_encrypted {
+                stream.refuse();
+            }
             return None;
         };
         Some(AdmittedStream { stream, standing })
@@ -116,12 +124,23 @@ impl WebAdmission {
             count(&self.site.counters.connections_displaced);
             permit = self.admission.admit(stream, peer);
         }
-        let permit = Permit::Connection { _permit: permit? };
-        Some(Standing { place: Arc::new(self.places.open()), expires_at: None, _permit: permit })
+        let Some(permit) = permit else {
+            return if lacks_place {
+                self.admit_probe(ProbeCause::Connections, None).await
+            } else {
+                None
+            };
+        };
+        let permit = Permit::Connection { _permit: permit };
+        Some(Standing { place: Arc::new(self.places.open()), probe: None, _permit: permit })
     }
 
     /// Admits a probe, in the place of the oldest one if there are too many.
-    async fn admit_probe(&self, reserve: Option<&Arc<Reserve>>) -> Option<Standing> {
+    async fn admit_probe(
+        &self,
+        cause: ProbeCause,
+        reserve: Option<&Arc<Reserve>>,
+    ) -> Option<Standing> {
         let permit = || Arc::clone(&self.probes).try_acquire_owned().ok();
         let mut admitted = permit();
         if admitted.is_none() && self.probe_places.make_room().await {
@@ -129,8 +148,8 @@ impl WebAdmission {
         }
         let taken = reserve.map(|reserve| TakenReserve(Arc::clone(reserve)));
         let permit = Permit::Probe { _permit: admitted?, _reserve: taken };
-        let expires_at = Some(Instant::now() + PROBE_WITHIN);
-        Some(Standing { place: Arc::new(self.probe_places.open()), expires_at, _permit: permit })
+        let probe = Some((cause, Instant::now() + PROBE_WITHIN));
+        Some(Standing { place: Arc::new(self.probe_places.open()), probe, _permit: permit })
     }
 }
 
@@ -192,13 +211,22 @@ pub(crate) trait RefusableStream:
 impl RefusableStream for TcpStream {
     fn refuse(self) {
         let _read = self.try_read(&mut [0; REFUSED_READ_MAX]);
-        let _written = self.try_write(UNAVAILABLE);
+        let _written = self.try_write(refusal().as_bytes());
     }
 }
 
 impl RefusableStream for UnixStream {
     fn refuse(self) {
         let _read = self.try_read(&mut [0; REFUSED_READ_MAX]);
-        let _written = self.try_write(UNAVAILABLE);
+        let _written = self.try_write(refusal().as_bytes());
     }
+}
+
+/// The answer to a connection that is refused (RFC 9110 §15.6.4).
+fn refusal() -> String {
+    let length = REFUSED.len();
+    format!(
+        "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Type: application/json\r\n\
+         Content-Length: {length}\r\nConnection: close\r\n\r\n{REFUSED}"
+    )
 }

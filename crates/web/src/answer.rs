@@ -12,7 +12,11 @@ use hyper::{
 };
 use serde::Serialize;
 use sha2::{Digest, Sha256};
-use std::{convert::Infallible, fmt::Write};
+use std::{
+    convert::Infallible,
+    fmt::Write,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 /// The body of an answer: whole, or a stream without an end.
 pub(crate) type WebBody = UnsyncBoxBody<Bytes, Infallible>;
@@ -25,6 +29,9 @@ pub(crate) const JSON: &str = "application/json";
 
 /// The media type of HTML.
 pub(crate) const HTML: &str = "text/html; charset=utf-8";
+
+/// The end of the year 9999, since 1970: dates of later ones have no form (RFC 9110 §5.6.7).
+const DATES_END: Duration = Duration::from_secs(253_402_300_800);
 
 /// Octets of a hash that are in an entity tag.
 const TAG_OCTETS: usize = 12;
@@ -146,8 +153,16 @@ fn with_body(status: StatusCode, octets: Bytes) -> WebAnswer {
     answer
 }
 
-/// Adds the fields of every answer. One that has a policy of its own keeps it.
-pub(crate) fn secured(mut answer: WebAnswer) -> WebAnswer {
+/// Adds the fields of every answer. One that has a policy of its own keeps it. Its date is that of
+/// `now` (RFC 9110 §6.6.1): the HTTP library keeps the latest one when the clock is set back.
+pub(crate) fn secured(mut answer: WebAnswer, now: SystemTime) -> WebAnswer {
+    // It has years of four digits; without a date the library adds its own.
+    if now >= UNIX_EPOCH
+        && now < UNIX_EPOCH + DATES_END
+        && let Ok(date) = HeaderValue::try_from(httpdate::fmt_http_date(now))
+    {
+        answer.headers_mut().insert(header::DATE, date);
+    }
     for (name, value) in SECURITY {
         let field = answer.headers_mut().entry(name);
         field.or_insert(HeaderValue::from_static(value));
@@ -185,5 +200,23 @@ impl From<WebRefusal> for WebAnswer {
             answer.headers_mut().insert(name, value);
         }
         answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The clock is set back from 2040 to the time of RFC 9110's example.
+    #[test]
+    fn the_date_of_an_answer_follows_the_clock() {
+        let date = |seconds| {
+            let now = UNIX_EPOCH + Duration::from_secs(seconds);
+            let answer = secured(json(StatusCode::OK, &()), now);
+            answer.headers().get(header::DATE).map(|date| date.to_str().unwrap().to_owned())
+        };
+        assert_eq!(date(2_209_032_000).unwrap(), "Sun, 01 Jan 2040 12:00:00 GMT");
+        assert_eq!(date(784_111_777).unwrap(), "Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(date(u64::MAX / 4), None);
     }
 }

@@ -12,6 +12,12 @@
 //! | `end` | the HTTP status of the answer; `waits` before it is done |
 //!
 //! What changes the gateway has two entries. Where the first cannot be stored nothing is changed.
+//!
+//! Entries that change no description are limited: of each operation, a caller has so many an hour. The
+//! rest of that hour is counted in one entry, `Counted` with `count`. So no caller can push out what
+//! others have done.
+
+mod budget;
 
 use crate::{
     access::Arrival,
@@ -21,15 +27,17 @@ use crate::{
     session::Caller,
     site::{Asked, Site},
 };
+use budget::{CountedEntries, EntryBudgets};
 use gatewright_gateway::{LogEvent, LogLevel};
 use gatewright_store::{AuditLog, StoreError};
 use hyper::StatusCode;
 use serde::Serialize;
+use serde_json::json;
 use std::{
     net::IpAddr,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
-    time::{SystemTime, UNIX_EPOCH},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
 /// Room of the log: some 50,000 entries. The oldest are dropped, which an entry says.
@@ -39,7 +47,14 @@ const AUDIT_OCTETS_MAX: u64 = 16 * 1024 * 1024;
 #[derive(Debug)]
 pub(crate) struct WebAudit {
     path: PathBuf,
-    log: Mutex<AuditLog>,
+    log: Mutex<LimitedLog>,
+}
+
+/// The log with the limits of its callers.
+#[derive(Debug)]
+struct LimitedLog {
+    log: AuditLog,
+    budgets: EntryBudgets,
 }
 
 /// An entry; members are in the order of the text.
@@ -80,7 +95,8 @@ pub(crate) struct AuditedChange {
 impl WebAudit {
     /// Opens the log at `path`, or creates it.
     pub(crate) fn open(path: &Path) -> Result<Arc<Self>, StoreError> {
-        let log = Mutex::new(AuditLog::open(path, AUDIT_OCTETS_MAX)?);
+        let log = AuditLog::open(path, AUDIT_OCTETS_MAX)?;
+        let log = Mutex::new(LimitedLog { log, budgets: EntryBudgets::default() });
         Ok(Arc::new(Self { path: path.to_owned(), log }))
     }
 
@@ -89,12 +105,50 @@ impl WebAudit {
         &self.path
     }
 
-    /// Stores an entry; waits for the disk.
-    fn add(&self, text: &str) -> Result<(), StoreError> {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let at_micros = u64::try_from(since.as_micros()).unwrap_or(u64::MAX);
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).add(at_micros, text)
+    /// Stores an entry, or counts it if its caller has had its share of this operation; waits for the
+    /// disk.
+    fn add(&self, (endpoint, caller): (Endpoint, &str), text: &str) -> Result<(), StoreError> {
+        let mut limited = self.lock();
+        let now = Instant::now();
+        let counted = limited.budgets.ended(now);
+        limited.add_counted(&counted)?;
+        if !endpoint.changes_description() && !limited.budgets.take((endpoint, caller), now) {
+            return Ok(());
+        }
+        limited.log.add(now_micros(), text)
     }
+
+    /// A poisoned lock is safe here: an entry is stored or not.
+    fn lock(&self) -> MutexGuard<'_, LimitedLog> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LimitedLog {
+    /// Stores how many entries of each caller were only counted.
+    fn add_counted(&mut self, counted: &[CountedEntries]) -> Result<(), StoreError> {
+        counted.iter().try_for_each(|CountedEntries { endpoint, caller, count }| {
+            let of = format!("{endpoint:?}");
+            let entry = json!({ "op": "Counted", "of": of, "fr": caller, "count": count });
+            self.log.add(now_micros(), &entry.to_string())
+        })
+    }
+}
+
+/// What was only counted is stored before the log is closed.
+impl Drop for WebAudit {
+    fn drop(&mut self) {
+        let mut limited = self.lock();
+        let counted = limited.budgets.end();
+        // Nobody is left to be told.
+        let _lost = limited.add_counted(&counted);
+    }
+}
+
+/// Microseconds since 1970.
+fn now_micros() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
 impl AuditedChange {
@@ -126,7 +180,8 @@ impl AuditedChange {
     /// Stores an entry on a thread that may wait for the disk.
     async fn store(&self, of: Option<&str>, end: AuditEnd) -> Result<(), String> {
         let (log, text) = (Arc::clone(&self.log), self.entry(of, end));
-        let stored = tokio::task::spawn_blocking(move || log.add(&text)).await;
+        let (endpoint, caller) = (self.endpoint, self.caller.name.clone());
+        let stored = tokio::task::spawn_blocking(move || log.add((endpoint, &caller), &text)).await;
         stored.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
     }
 }

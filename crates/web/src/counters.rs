@@ -13,7 +13,7 @@ pub(crate) struct WebCounters {
     pub(crate) requests: AtomicU64,
     /// Connections beyond the limit.
     pub(crate) connections_refused: AtomicU64,
-    /// Connections of callers that were not known, which gave their place to new ones.
+    /// Connections that gave their place to new ones: of callers that were not known, or of viewers.
     pub(crate) connections_displaced: AtomicU64,
     /// Requests whose field Host is missing, repeated or not a name of this listener.
     pub(crate) hosts_refused: AtomicU64,

@@ -49,7 +49,7 @@ impl ForeignRequest {
             headers.append(name, HeaderValue::from_str(value).ok()?);
         }
         let counters = WebCounters::default();
-        let arrival = |kind| Arrival::new(kind, None, false);
+        let arrival = |kind| Arrival::new(kind, None);
         let has_file = page::answer(uri.path(), &headers).is_some();
         let fields = (&headers, has_file);
         for kind in [ArrivalKind::Unix, ArrivalKind::Network] {
@@ -64,7 +64,7 @@ impl ForeignRequest {
             host: text("host").unwrap_or_default().to_owned(),
             path: uri.path().to_owned(),
             has_file,
-            session: cookie(&headers).map(str::to_owned),
+            session: cookie(&headers, false).map(str::to_owned),
             position: text("last-event-id").and_then(stream::position),
         })
     }

@@ -2,9 +2,11 @@
 
 use crate::{
     answer::{JSON, PlainAnswer, WebAnswer, WebRefusal, json, streamed, tag_of},
+    audit::AuditedChange,
     description::DescriptionFile,
     query::Query,
     resources::{ResourceReader, time_of},
+    routes::Endpoint,
     site::{Asked, EVENT_STREAM, Site},
     tokens::AccessRole,
     translation,
@@ -140,34 +142,39 @@ impl Site {
     pub(crate) async fn resources(&self, asked: &Asked<'_>) -> Result<WebAnswer, WebRefusal> {
         let known = ["at", "depth", "latest", "since", "until"];
         let query = Query::parse(asked.head.uri.query(), &known)?;
-        let reader = self.reader(asked)?;
-        if asked.caller.role >= Some(AccessRole::Operator) {
-            self.log_read(asked, query.text("at").unwrap_or("-"));
-        }
+        let (reader, at) = (self.reader(asked)?, query.text("at"));
         let latest = query.value("latest", "a number of readings, 1 to 500")?;
         let [since, until] = ["since", "until"].map(|name| time_in(&query, name));
         let span = [since?, until?];
-        if span.iter().any(Option::is_some) {
-            let document = reader.readings_between(query.text("at"), span, latest).await?;
-            return Ok(json(StatusCode::OK, &document));
+        let document = if span.iter().any(Option::is_some) {
+            reader.readings_between(at, span, latest).await?
+        } else if let Some(latest) = latest {
+            reader.readings(at, latest).await?
+        } else {
+            let depth = query.value("depth", "a number of levels, 0 to 3")?.unwrap_or(1);
+            reader.resource(at, depth).await?
+        };
+        if asked.caller.role >= Some(AccessRole::Operator) {
+            self.log_read(asked, at.unwrap_or("-")).await;
         }
-        if let Some(latest) = latest {
-            let document = reader.readings(query.text("at"), latest).await?;
-            return Ok(json(StatusCode::OK, &document));
-        }
-        let depth = query.value("depth", "a number of levels, 0 to 3")?.unwrap_or(1);
-        let document = reader.resource(query.text("at"), depth).await?;
         Ok(json(StatusCode::OK, &document))
     }
 
-    /// Logs that a caller reads values of the resource at `at`: the first time, and again each minute.
-    fn log_read(&self, asked: &Asked<'_>, at: &str) {
+    /// Logs that a caller has read values of the resource at `at`: the first time, and again each
+    /// minute.
+    async fn log_read(&self, asked: &Asked<'_>, at: &str) {
         let at: String = at.chars().take(READ_PATH_MAX).collect();
         let by = (asked.caller.name.clone(), asked.arrival.peer, at);
-        if self.reads.is_new(&by) {
-            let text = format!("{} reads values of {:?}", by.0, by.2);
-            self.log_change(asked, "web-read", text);
+        if !self.reads.is_new(&by) {
+            return;
         }
+        if let Some(log) = self.audit() {
+            let what = (Endpoint::Resources, asked.head.uri.path());
+            let read = AuditedChange::new(log, what, (&asked.caller, asked.arrival));
+            self.end_change(&read, Some(&by.2), StatusCode::OK).await;
+        }
+        let text = format!("{} reads values of {:?}", by.0, by.2);
+        self.log_change(asked, "web-read", text);
     }
 
     /// The description's file, findings about it, and its differences from what runs.
@@ -232,17 +239,25 @@ impl Site {
             let missing = |why| WebRefusal::new(StatusCode::NOT_FOUND, why);
             known.await?.map_err(missing)?;
         }
+        let wrong = |why| WebRefusal::new(StatusCode::BAD_REQUEST, why);
+        request.which.matching().map_err(wrong)?;
         let Ok(permit) = Arc::clone(&self.tracing).try_acquire_owned() else {
             let why = "a trace is under way: come again when it has ended";
             return Err(WebRefusal::new(StatusCode::CONFLICT, why));
         };
+        if let Some(at) = request.position.clone() {
+            // One of no time finds out whether there is such a position.
+            let look = MessageTraceRequest { at, seconds: Some(0.0) };
+            let found = self.ask(move |gateway| Ok(gateway.trace_message(&look).map(drop))).await?;
+            found.map_err(wrong)?;
+        }
         let what = request.position.as_deref().unwrap_or("packets").to_owned();
         self.log_change(asked, "web-trace", format!("{} traces {what}", asked.caller.name));
         asked.concerns(&what);
         let (site, request) = (Arc::clone(self), Arc::new(request));
-        let begin = (0, Some((site, request, Arc::new(permit))));
+        let begin = (0, Some((site, request, Arc::new(permit), asked.caller.clone())));
         let events = unfold(begin, |(number, state)| async move {
-            let (site, request, permit) = state?;
+            let (site, request, permit, caller) = state?;
             let asked = Arc::clone(&request);
             // It goes on waiting for its packet when the client is gone.
             let held = Arc::clone(&permit);
@@ -251,7 +266,11 @@ impl Site {
                 drop(held);
                 traced
             };
-            let traced = site.ask(run).await;
+            let traced = tokio::select! {
+                traced = site.ask(run) => traced,
+                // What it still finds nobody sees.
+                () = site.until_refused(&caller) => return None,
+            };
             let (kind, data) = match traced {
                 Ok(traced) => ("trace", traced),
                 Err(refusal) => ("error", json!({ "error": refusal.why })),
@@ -259,7 +278,7 @@ impl Site {
             let is_last = kind == "error" || number + 1 >= request.count;
             let end = if is_last { "event: end\ndata: {}\n\n" } else { "" };
             let event = Bytes::from(format!("id: {number}\nevent: {kind}\ndata: {data}\n\n{end}"));
-            let next = (!is_last).then_some((site, request, permit));
+            let next = (!is_last).then_some((site, request, permit, caller));
             Some((event, (number + 1, next)))
         });
         Ok(streamed(EVENT_STREAM, events))

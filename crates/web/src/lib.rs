@@ -34,5 +34,6 @@ mod stream;
 mod tap;
 pub mod tokens;
 mod translation;
+mod turns;
 
 pub use part::{WebError, WebPart, unusable_files};

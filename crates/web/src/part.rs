@@ -2,7 +2,8 @@
 
 use crate::{
     audit::WebAudit,
-    server::{BoundWeb, CONNECTIONS_MAX, WebKeys, WebServer},
+    places::CONNECTIONS_MAX,
+    server::{BoundWeb, WebKeys, WebServer},
     session::TOKENS_UNREADABLE,
     site::Site,
     tokens::TokenFile,

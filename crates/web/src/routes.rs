@@ -4,7 +4,7 @@
 use crate::tokens::AccessRole;
 
 /// What answers at a path.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Endpoint {
     /// The process runs.
     Live,
@@ -52,6 +52,33 @@ pub(crate) enum Endpoint {
     LabReports,
     /// One of them.
     LabReport,
+}
+
+impl Endpoint {
+    /// Whether a request takes a turn of those that ask the gateway. The status is mostly known.
+    pub(crate) const fn asks(self) -> bool {
+        !matches!(
+            self,
+            Self::Live
+                | Self::Session
+                | Self::BeginSession
+                | Self::EndSession
+                | Self::Status
+                | Self::Stream
+                | Self::Events
+                | Self::OpenApi
+        )
+    }
+
+    /// Whether it has done nothing when its answer is a refusal.
+    pub(crate) const fn is_begun_by_answer(self) -> bool {
+        matches!(self, Self::Trace | Self::Tap)
+    }
+
+    /// Whether it changes the description that the gateway runs.
+    pub(crate) const fn changes_description(self) -> bool {
+        matches!(self, Self::Reload | Self::RollBack)
+    }
 }
 
 /// A path with a method.

@@ -4,7 +4,9 @@ use crate::{
     access::{Arrival, ArrivalKind, Certified, certified},
     admission::{AdmittedStream, Reserve, WebAdmission},
     counters::count,
-    site::Site,
+    places::CONNECTIONS_MAX,
+    site::{Site, TRACES_MAX},
+    turns::TURNS_MAX,
 };
 use gatewright_bindings::{
     accept::{Admission, Peers},
@@ -35,14 +37,12 @@ use tokio::{
     sync::{mpsc, watch},
 };
 
-/// Maximum connections at a time. Each takes a descriptor and some 20 KiB.
-pub(crate) const CONNECTIONS_MAX: usize = 512;
-
 /// Those of one address, where other machines may connect.
 const OF_ONE_MAX: usize = CONNECTIONS_MAX / 4;
 
-/// Threads that wait for the gateway; they end when nothing is asked for ten seconds.
-const ASKING_THREADS_MAX: usize = 4;
+/// Threads that wait: for the gateway by turns, for packets of traces and taps, for the disk. They end
+/// when nothing is asked for ten seconds.
+const WAITING_THREADS_MAX: usize = TURNS_MAX + TRACES_MAX + 2;
 
 /// How long answers that were begun may take after the end.
 const FINISH_WITHIN: Duration = Duration::from_secs(5);
@@ -135,7 +135,7 @@ impl WebServer {
         let runtime = runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
-            .max_blocking_threads(ASKING_THREADS_MAX)
+            .max_blocking_threads(WAITING_THREADS_MAX)
             .thread_name("web-ask")
             .build()?;
         let url = bound.url(if tls.acceptor().is_some() { "https" } else { "http" });
@@ -252,19 +252,24 @@ impl WebListener {
                 Serving { site: Arc::clone(&site), stop: stop.clone(), _served: served.clone() };
             match accepted {
                 Ok(WebStream::Tcp(stream, peer)) => {
-                    let Some(admitted) = admission.admit(stream, peer.ip(), given_up).await else {
+                    let acceptor = tls.acceptor();
+                    let how = (given_up, acceptor.is_some());
+                    let Some(admitted) = admission.admit(stream, peer.ip(), how).await else {
                         continue;
                     };
-                    let arrival = Arrival::new(kind, Some(peer.ip()), admitted.standing.is_probe());
-                    match tls.acceptor() {
+                    let probe = admitted.standing.probe();
+                    let arrival = Arrival { probe, ..Arrival::new(kind, Some(peer.ip())) };
+                    match acceptor {
                         None => drop(spawn(serving.serve(admitted, arrival))),
                         Some(acceptor) => drop(spawn(serving.meet(acceptor, admitted, arrival))),
                     }
                 }
                 Ok(WebStream::Unix(stream)) => {
                     let owner = IpAddr::V4(Ipv4Addr::LOCALHOST);
-                    if let Some(admitted) = admission.admit(stream, owner, given_up).await {
-                        let arrival = Arrival::new(kind, None, admitted.standing.is_probe());
+                    if let Some(admitted) = admission.admit(stream, owner, (given_up, false)).await
+                    {
+                        let probe = admitted.standing.probe();
+                        let arrival = Arrival { probe, ..Arrival::new(kind, None) };
                         spawn(serving.serve(admitted, arrival));
                     }
                 }

@@ -24,8 +24,11 @@ use std::{
 /// How long a session lasts.
 const SESSION_FOR: Duration = Duration::from_hours(12);
 
-/// Maximum sessions; the one that ends first gives way.
+/// Maximum sessions; the oldest of the token that has most gives way.
 const SESSIONS_MAX: usize = 256;
+
+/// Maximum sessions of one token; its oldest gives way.
+const OF_TOKEN_MAX: usize = 32;
 
 /// Wrong tokens of one address in [`WRONG_FOR`]; then it is told to wait. From another machine, a right
 /// one waits, too; on this machine all callers share an address, and only wrong ones do.
@@ -43,8 +46,12 @@ pub(crate) const TOKEN_MAX: usize = 256;
 /// The word of the status that says why the file of tokens cannot be read.
 pub(crate) const TOKENS_UNREADABLE: &str = "tokens_unreadable";
 
-/// The name of the session's cookie.
+/// The name of the session's cookie in the clear.
 const COOKIE_NAME: &str = "gatewright";
+
+/// Its name over TLS: a browser takes it from this host over TLS only, and from no server in the clear
+/// (RFC 6265bis §4.1.3.2).
+const SECURE_COOKIE_NAME: &str = "__Host-gatewright";
 
 /// A caller of the API.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -88,6 +95,12 @@ impl Caller {
     /// The holder of a token.
     pub(crate) fn known(KnownToken { role, name, hash }: KnownToken, shown: ShownBy) -> Self {
         Self { role: Some(role), name, shown, token: Some(hash) }
+    }
+
+    /// A caller of this name.
+    #[cfg(test)]
+    pub(crate) fn of_test(name: &str, role: AccessRole) -> Self {
+        Self { role: Some(role), name: name.to_owned(), shown: ShownBy::Certificate, token: None }
     }
 }
 
@@ -195,7 +208,7 @@ impl Authenticator {
             let known = self.verify(arrival, token.map_or("", |(_, token)| token.trim()))?;
             return Ok(Caller::known(known, ShownBy::Token));
         }
-        if let Some(known) = self.of_session(headers)? {
+        if let Some(known) = self.of_session(arrival, headers)? {
             return Ok(Caller::known(known, ShownBy::Session));
         }
         if let Some(Certified { role: Ok(role), fingerprint }) = arrival.certified {
@@ -287,8 +300,14 @@ impl Authenticator {
     }
 
     /// The token with which the session of a request began, if both are still there.
-    fn of_session(&self, headers: &HeaderMap) -> Result<Option<KnownToken>, WebRefusal> {
-        let Some(id) = cookie(headers).map(TokenHash::of) else { return Ok(None) };
+    fn of_session(
+        &self,
+        arrival: &Arrival,
+        headers: &HeaderMap,
+    ) -> Result<Option<KnownToken>, WebRefusal> {
+        let Some(id) = cookie(headers, arrival.is_secure).map(TokenHash::of) else {
+            return Ok(None);
+        };
         let token = {
             let mut sessions = self.sessions();
             sessions.retain(|session| Instant::now() < session.until);
@@ -310,49 +329,74 @@ impl Authenticator {
         let known = self.verify(arrival, token)?;
         let refuse = |why: String| WebRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, why);
         let id = random_token().map_err(|error| refuse(error.to_string()))?;
-        let mut sessions = self.sessions();
-        if sessions.len() >= SESSIONS_MAX {
-            let first = sessions.iter().enumerate().min_by_key(|(_, session)| session.until);
-            if let Some(first) = first.map(|(at, _)| at) {
-                sessions.swap_remove(first);
-            }
-        }
-        let until = Instant::now() + SESSION_FOR;
         let hash = TokenHash::of(token);
+        let mut sessions = self.sessions();
+        sessions.retain(|session| Instant::now() < session.until);
+        make_room(&mut sessions, hash);
+        let until = Instant::now() + SESSION_FOR;
         sessions.push(WebSession { id: TokenHash::of(&id), token: hash, until });
         drop(sessions);
         count(&self.counters.sessions);
         Ok((known, set_cookie(arrival, &id, SESSION_FOR).map_err(refuse)?))
     }
 
-    /// Ends the session of a request; returns what makes its client forget the cookie.
+    /// Ends the session of a request; returns what makes its client forget the cookie, and whether
+    /// there was one.
     pub(crate) fn end(
         &self,
         arrival: &Arrival,
         headers: &HeaderMap,
-    ) -> Result<HeaderValue, WebRefusal> {
-        if let Some(id) = cookie(headers).map(TokenHash::of) {
-            self.sessions().retain(|session| session.id != id);
+    ) -> Result<(HeaderValue, bool), WebRefusal> {
+        let mut has_ended = false;
+        if let Some(id) = cookie(headers, arrival.is_secure).map(TokenHash::of) {
+            let mut sessions = self.sessions();
+            let before = sessions.len();
+            sessions.retain(|session| session.id != id);
+            has_ended = sessions.len() < before;
         }
         let refuse = |why: String| WebRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, why);
-        set_cookie(arrival, "", Duration::ZERO).map_err(refuse)
+        Ok((set_cookie(arrival, "", Duration::ZERO).map_err(refuse)?, has_ended))
+    }
+}
+
+/// Ends sessions until there is room for one of `token`: its own oldest if it has its share, or else
+/// the oldest of the token that has most.
+fn make_room(sessions: &mut Vec<WebSession>, token: TokenHash) {
+    let count = |sessions: &[WebSession], token: TokenHash| {
+        sessions.iter().filter(|session| session.token == token).count()
+    };
+    let gives_way = if count(sessions, token) >= OF_TOKEN_MAX {
+        Some(token)
+    } else if sessions.len() >= SESSIONS_MAX {
+        let tokens = sessions.iter().map(|session| session.token);
+        tokens.max_by_key(|token| count(sessions, *token))
+    } else {
+        None
+    };
+    // The oldest is the first.
+    if let Some(first) = sessions.iter().position(|session| Some(session.token) == gives_way) {
+        sessions.remove(first);
     }
 }
 
 /// The session's cookie of a request (RFC 6265 §4.2.1).
-pub(crate) fn cookie(headers: &HeaderMap) -> Option<&str> {
+pub(crate) fn cookie(headers: &HeaderMap, is_secure: bool) -> Option<&str> {
     let cookies = headers.get_all(COOKIE).into_iter().filter_map(|value| value.to_str().ok());
     let mut pairs = cookies.flat_map(|cookies| cookies.split("; "));
-    let value = pairs.find_map(|pair| pair.strip_prefix(COOKIE_NAME)?.strip_prefix('='))?;
+    let value =
+        pairs.find_map(|pair| pair.strip_prefix(cookie_name(is_secure))?.strip_prefix('='))?;
     (value.len() <= TOKEN_MAX).then_some(value)
+}
+
+const fn cookie_name(is_secure: bool) -> &'static str {
+    if is_secure { SECURE_COOKIE_NAME } else { COOKIE_NAME }
 }
 
 /// The field that sets the cookie (RFC 6265 §4.1).
 fn set_cookie(arrival: &Arrival, id: &str, lasts: Duration) -> Result<HeaderValue, String> {
     let secure = if arrival.is_secure { "; Secure" } else { "" };
-    let age = lasts.as_secs();
-    let field =
-        format!("{COOKIE_NAME}={id}; HttpOnly; SameSite=Strict; Path=/; Max-Age={age}{secure}");
+    let (name, age) = (cookie_name(arrival.is_secure), lasts.as_secs());
+    let field = format!("{name}={id}; HttpOnly; SameSite=Strict; Path=/; Max-Age={age}{secure}");
     HeaderValue::try_from(field).map_err(|error| error.to_string())
 }
 
@@ -362,7 +406,7 @@ mod tests {
 
     fn arrival(kind: ArrivalKind, peer: Option<&str>) -> Arrival {
         let peer = peer.map(|peer| peer.parse().unwrap());
-        Arrival::new(kind, peer, false)
+        Arrival::new(kind, peer)
     }
 
     fn status(authenticator: &Authenticator, arrival: &Arrival, token: &str) -> u16 {
@@ -402,5 +446,59 @@ mod tests {
             assert_eq!(status(&authenticator, &other, &right), 200, "{peer:?}");
         }
         std::fs::remove_file(path).unwrap();
+    }
+
+    /// A token fills its own share of sessions, and ends none of another.
+    #[test]
+    fn sessions_of_one_token_end_none_of_another() {
+        let path = std::env::temp_dir().join(format!("gw-sessions-{}", std::process::id()));
+        let _gone = std::fs::remove_file(&path);
+        let file = TokenFile::new(&path);
+        let ops = file.add(AccessRole::Operator, "ops").unwrap();
+        let others: Vec<String> = (0..12)
+            .map(|number| file.add(AccessRole::Viewer, &format!("eve{number}")).unwrap())
+            .collect();
+        let authenticator = Authenticator::default();
+        authenticator.configure(path.to_str());
+        let from = arrival(ArrivalKind::Loopback, Some("127.0.0.1"));
+        let begin = |token: &str| {
+            let (_, cookie) = authenticator.begin(&from, token).unwrap();
+            let cookie = cookie.to_str().unwrap().split(';').next().unwrap().to_owned();
+            HeaderMap::from_iter([(COOKIE, HeaderValue::try_from(cookie).unwrap())])
+        };
+        let goes_on = |session: &HeaderMap| authenticator.of_session(&from, session).unwrap();
+        let of_ops = begin(&ops);
+        let sessions: Vec<HeaderMap> = (0..300).map(|_| begin(&others[0])).collect();
+        assert_eq!(sessions.iter().filter(|it| goes_on(it).is_some()).count(), OF_TOKEN_MAX);
+        assert!(goes_on(sessions.last().unwrap()).is_some(), "its newest goes on");
+        for token in &others {
+            for _ in 0..OF_TOKEN_MAX {
+                begin(token);
+            }
+        }
+        assert_eq!(authenticator.sessions().len(), SESSIONS_MAX);
+        assert_eq!(goes_on(&of_ops).unwrap().name, "ops");
+        assert!(authenticator.end(&from, &of_ops).unwrap().1);
+        assert!(!authenticator.end(&from, &of_ops).unwrap().1, "it has ended");
+        std::fs::remove_file(path).unwrap();
+    }
+
+    /// The cookie over TLS has a name that no server in the clear can set.
+    #[test]
+    fn the_cookie_of_tls_is_bound_to_its_host() {
+        let plain = arrival(ArrivalKind::Loopback, Some("127.0.0.1"));
+        let secure = Arrival { is_secure: true, ..plain };
+        let field = |arrival| set_cookie(arrival, "x", SESSION_FOR).unwrap();
+        assert!(field(&plain).to_str().unwrap().starts_with("gatewright=x; "));
+        let field = field(&secure);
+        let field = field.to_str().unwrap();
+        assert!(
+            field.starts_with("__Host-gatewright=x; ") && field.ends_with("; Secure"),
+            "{field}"
+        );
+        assert!(field.contains("Path=/;") && !field.contains("Domain"), "{field}");
+        let both = HeaderValue::from_static("gatewright=plain; __Host-gatewright=secure");
+        let both = HeaderMap::from_iter([(COOKIE, both)]);
+        assert_eq!((cookie(&both, false), cookie(&both, true)), (Some("plain"), Some("secure")));
     }
 }

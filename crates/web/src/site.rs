@@ -1,7 +1,7 @@
 //! What the server answers, whatever listener a request came by.
 
 use crate::{
-    access::{self, Arrival},
+    access::{self, Arrival, ProbeCause},
     answer::{self, PlainAnswer, WebAnswer, WebRefusal, json, secured, streamed, tag_of},
     audit::{AuditedChange, WebAudit},
     counters::{WebCounters, count},
@@ -12,8 +12,9 @@ use crate::{
     reads::LoggedReads,
     routes::{self, Endpoint, Found, WebRoute},
     session::{Authenticator, Caller, ShownBy},
-    stream::{StatusStream, VIEWERS_MAX},
+    stream::{StatusStream, StreamRefusal},
     tokens::AccessRole,
+    turns::{Turn, Turns},
 };
 use gatewright_config::Web;
 use gatewright_gateway::{
@@ -26,7 +27,8 @@ use hyper::{
     Request, StatusCode,
     body::{Bytes, Incoming},
     header::{
-        ALLOW, CONTENT_TYPE, HeaderMap, HeaderName, RETRY_AFTER, SET_COOKIE, WWW_AUTHENTICATE,
+        ALLOW, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, SET_COOKIE,
+        WWW_AUTHENTICATE,
     },
     http::request::Parts,
 };
@@ -34,19 +36,19 @@ use serde::{Deserialize, de::DeserializeOwned};
 use std::{
     path::PathBuf,
     sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 use tokio::sync::{Semaphore, watch};
-
-/// Requests that ask the gateway or wait for it, at a time; others are told to come again.
-const ASKING_MAX: usize = 16;
 
 /// How long a status is answered again without asking the gateway: any number of clients costs the
 /// gateway four a second at most.
 const STATUS_FOR: Duration = Duration::from_millis(250);
 
 /// Traces and taps at a time; each waits on a thread for its packets.
-const TRACES_MAX: usize = 2;
+pub(crate) const TRACES_MAX: usize = 2;
+
+/// How often a running trace is looked at for whether its caller's token is still there.
+const LOOK_AFTER: Duration = Duration::from_millis(250);
 
 /// The media type of Server-Sent Events.
 pub(crate) const EVENT_STREAM: &str = "text/event-stream";
@@ -82,6 +84,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) audited: Option<AuditedChange>,
     /// What the change is about.
     pub(crate) about: OnceLock<String>,
+    /// Set if it has turned out that nothing was changed.
+    without_effect: OnceLock<()>,
     stop: watch::Receiver<bool>,
 }
 
@@ -90,6 +94,19 @@ impl Asked<'_> {
     pub(crate) fn concerns(&self, what: &str) {
         let _first = self.about.set(what.chars().take(ABOUT_MAX).collect());
     }
+
+    /// Notes that the request has changed nothing, so that the audit log gets no entry.
+    fn changes_nothing(&self) {
+        let _first = self.without_effect.set(());
+    }
+}
+
+/// A status as JSON, with its entity tag.
+#[derive(Clone, Debug)]
+struct KnownStatus {
+    asked_at: Instant,
+    octets: Bytes,
+    etag: HeaderValue,
 }
 
 /// State of the server that outlives its listeners.
@@ -99,7 +116,8 @@ pub(crate) struct Site {
     pub(crate) counters: WebCounters,
     pub(crate) stream: Arc<StatusStream>,
     pub(crate) authenticator: Authenticator,
-    asking: Semaphore,
+    /// Turns of requests that ask the gateway or wait for it.
+    turns: Turns,
     /// Reads of values that were logged.
     pub(crate) reads: LoggedReads,
     /// Traces and taps under way.
@@ -108,8 +126,8 @@ pub(crate) struct Site {
     reports: RwLock<Option<PathBuf>>,
     /// The log of changes.
     audit: RwLock<Option<Arc<WebAudit>>>,
-    /// The last status, as JSON, and when it was asked for.
-    status: Mutex<Option<(Instant, Bytes)>>,
+    /// The last status as JSON.
+    status: Mutex<Option<KnownStatus>>,
 }
 
 impl Default for Site {
@@ -119,7 +137,7 @@ impl Default for Site {
             counters: WebCounters::default(),
             stream: Arc::default(),
             authenticator: Authenticator::default(),
-            asking: Semaphore::new(ASKING_MAX),
+            turns: Turns::default(),
             reads: LoggedReads::default(),
             tracing: Arc::new(Semaphore::new(TRACES_MAX)),
             reports: RwLock::default(),
@@ -168,7 +186,7 @@ impl Site {
         count(&self.counters.requests);
         let (head, body) = request.into_parts();
         let answered = self.dispatch(&head, body, (arrival, &place, stop)).await;
-        secured(answered.unwrap_or_else(WebAnswer::from))
+        secured(answered.unwrap_or_else(WebAnswer::from), SystemTime::now())
     }
 
     async fn dispatch(
@@ -182,8 +200,8 @@ impl Site {
         let found = routes::find(method, path);
         let is_file = matches!(found, Found::Nothing) && page::is_file(path);
         access::check(&arrival, &head.uri, (headers, is_file), &self.counters)?;
-        if arrival.is_probe {
-            self.check_probe(&found)?;
+        if let Some(cause) = arrival.probe {
+            self.check_probe(cause, &found)?;
         }
         let route = match found {
             Found::Route(route) => route,
@@ -199,33 +217,53 @@ impl Site {
             return self.begin_session(&arrival, headers, body).await;
         }
         let caller = self.authenticator.caller(&arrival, headers)?;
-        if caller.shown != ShownBy::Nothing {
-            place.is_known();
+        if caller.shown != ShownBy::Nothing
+            && let Some(role) = caller.role
+        {
+            place.is_known(&caller.name, role)?;
         }
         self.admit(&caller, route)?;
         if route.is_change() {
             access::check_change(&caller, headers, &self.counters)?;
         }
+        if caller.role < Some(AccessRole::Operator) {
+            // A connection with many requests lets others ask in between.
+            tokio::task::yield_now().await;
+        }
         let audited = self.audit().filter(|_| route.is_change() && caller.role.is_some());
         let audited = audited
             .map(|log| AuditedChange::new(log, (route.endpoint, route.path), (&caller, &arrival)));
-        let about = OnceLock::new();
-        let asked = Asked { head, arrival: &arrival, caller, audited, about, stop };
+        let (about, without_effect) = (OnceLock::new(), OnceLock::new());
+        let asked = Asked { head, arrival: &arrival, caller, audited, about, without_effect, stop };
         let answered = self.endpoint(route.endpoint, &asked, body).await;
-        if let Some(change) = &asked.audited {
+        let is_begun = answered.is_ok() || !route.endpoint.is_begun_by_answer();
+        if let Some(change) = &asked.audited
+            && is_begun
+            && asked.without_effect.get().is_none()
+        {
             let status = answered.as_ref().map_or_else(|it| it.status, WebAnswer::status);
             self.end_change(change, asked.about.get().map(String::as_str), status).await;
         }
         answered
     }
 
-    /// Refuses everything but `/livez` to a connection with one of the last descriptors.
-    fn check_probe(&self, found: &Found) -> Result<(), WebRefusal> {
+    /// Refuses everything but `/livez` to a probe.
+    fn check_probe(&self, cause: ProbeCause, found: &Found) -> Result<(), WebRefusal> {
         if matches!(found, Found::Route(route) if route.endpoint == Endpoint::Live) {
             return Ok(());
         }
-        count(&self.counters.descriptors_refused);
-        let why = "the process has no descriptor left for this request: only /livez is answered";
+        let (counter, why) = match cause {
+            ProbeCause::Descriptors => (
+                &self.counters.descriptors_refused,
+                "the process has no descriptor left for this request: only /livez is answered",
+            ),
+            ProbeCause::Connections => (
+                &self.counters.connections_refused,
+                "known callers have all connections: close some, or come again later; only /livez \
+                 is answered",
+            ),
+        };
+        count(counter);
         Err(WebRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why).with(RETRY_AFTER, "1"))
     }
 
@@ -310,6 +348,7 @@ impl Site {
     ) -> Result<WebAnswer, WebRefusal> {
         let Asked { head, arrival, caller, .. } = asked;
         let (headers, uri) = (&head.headers, &head.uri);
+        let _turn = if endpoint.asks() { Some(self.turn(caller).await?) } else { None };
         match endpoint {
             Endpoint::BeginSession => self.begin_session(arrival, headers, body).await,
             Endpoint::Trace => self.trace(asked, body).await,
@@ -320,7 +359,10 @@ impl Site {
                 Ok(json(StatusCode::OK, &document))
             }
             Endpoint::EndSession => {
-                let cookie = self.authenticator.end(arrival, headers)?;
+                let (cookie, has_ended) = self.authenticator.end(arrival, headers)?;
+                if !has_ended {
+                    asked.changes_nothing();
+                }
                 let mut answer = json(StatusCode::OK, &serde_json::json!({ "role": null }));
                 answer.headers_mut().insert(SET_COOKIE, cookie);
                 Ok(answer)
@@ -333,8 +375,7 @@ impl Site {
                 Ok(PlainAnswer::new(OPEN_METRICS, text).finish(headers))
             }
             Endpoint::Status => {
-                let octets = self.status().await?;
-                let etag = tag_of(&octets);
+                let KnownStatus { octets, etag, .. } = self.status(caller).await?;
                 let plain = PlainAnswer::new(answer::JSON, octets).cache("no-cache").etag(etag);
                 Ok(plain.finish(headers))
             }
@@ -365,12 +406,11 @@ impl Site {
         let unavailable = |why: String| WebRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why);
         let gateway = self.gateway().map_err(unavailable)?;
         let last = asked.head.headers.get(LAST_EVENT_ID).and_then(|id| id.to_str().ok());
-        let viewer = self.stream.view(&gateway, last);
-        let viewer = viewer.map_err(|error| unavailable(format!("no sampler: {error}")))?;
-        let Some(viewer) = viewer else {
-            let why = format!("{VIEWERS_MAX} streams are open: close some, or come again later");
-            return Err(unavailable(why).with(RETRY_AFTER, "10"));
-        };
+        let viewer = self.stream.view(&gateway, &asked.caller, last).map_err(|error| {
+            let is_full = matches!(error, StreamRefusal::TooMany(..));
+            let refusal = unavailable(error.to_string());
+            if is_full { refusal.with(RETRY_AFTER, "10") } else { refusal }
+        })?;
         let (site, caller) = (Arc::downgrade(self), asked.caller.clone());
         let is_admitted = move || {
             let site = site.upgrade();
@@ -401,8 +441,6 @@ impl Site {
         let readiness = self.ask(|gateway| Ok(Readiness::of(&gateway.status()))).await;
         let readiness = match readiness {
             Ok(readiness) => readiness,
-            // It may be busy with others, and be ready.
-            Err(refusal) if refusal.field.is_some() => return Err(refusal),
             Err(refusal) => Readiness::of(&Err(refusal.why)),
         };
         let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
@@ -413,23 +451,41 @@ impl Site {
     }
 
     /// The status as JSON, at most [`STATUS_FOR`] old.
-    async fn status(self: &Arc<Self>) -> Result<Bytes, WebRefusal> {
+    async fn status(self: &Arc<Self>, caller: &Caller) -> Result<KnownStatus, WebRefusal> {
+        let is_new = |last: &KnownStatus| last.asked_at.elapsed() < STATUS_FOR;
+        // Whoever asks the gateway holds the lock meanwhile.
+        let known = self.status.try_lock().ok().and_then(|last| last.clone());
+        if let Some(known) = known.filter(is_new) {
+            return Ok(known);
+        }
+        let _turn = self.turn(caller).await?;
         let site = Arc::clone(self);
         self.ask(move |gateway| {
             // Of several at the same time, one asks and the others wait for what it gets.
             let mut last = site.status.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some((when, octets)) = &*last
-                && when.elapsed() < STATUS_FOR
-            {
-                return Ok(octets.clone());
+            if let Some(known) = last.as_ref().filter(|last| is_new(last)) {
+                return Ok(known.clone());
             }
             let status: StatusAnswer = gateway.status()?;
             let octets = serde_json::to_vec(&status).map_err(|error| error.to_string())?;
-            let octets = Bytes::from(octets);
-            *last = Some((Instant::now(), octets.clone()));
-            Ok(octets)
+            let etag = tag_of(&octets);
+            let known = KnownStatus { asked_at: Instant::now(), octets: octets.into(), etag };
+            Ok(last.insert(known).clone())
         })
         .await
+    }
+
+    /// Waits for a turn of a caller.
+    async fn turn(&self, caller: &Caller) -> Result<Turn, WebRefusal> {
+        let turn = self.turns.turn(caller).await;
+        turn.inspect_err(|_| count(&self.counters.busy_refused))
+    }
+
+    /// Waits until a caller is no longer admitted, as its token is removed.
+    pub(crate) async fn until_refused(&self, caller: &Caller) {
+        while self.authenticator.still_admits(caller) {
+            tokio::time::sleep(LOOK_AFTER).await;
+        }
     }
 
     /// Asks the gateway on a thread that may wait for it.
@@ -437,12 +493,6 @@ impl Site {
         self: &Arc<Self>,
         question: impl FnOnce(&Gateway) -> Result<T, String> + Send + 'static,
     ) -> Result<T, WebRefusal> {
-        let Ok(_permit) = self.asking.try_acquire() else {
-            count(&self.counters.busy_refused);
-            let why = format!("{ASKING_MAX} requests wait for the gateway: ask again in a second");
-            let refusal = WebRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why);
-            return Err(refusal.with(RETRY_AFTER, "1"));
-        };
         let gateway = self.gateway();
         let asked = tokio::task::spawn_blocking(move || question(&*gateway?)).await;
         let answer = asked.unwrap_or_else(|error| Err(error.to_string()));

@@ -10,7 +10,11 @@ mod sampler;
 
 pub use patch::merge_patch;
 
-use crate::counters::count;
+use crate::{
+    counters::count,
+    session::{Caller, ShownBy},
+    tokens::AccessRole,
+};
 use futures_util::{Stream, stream::unfold};
 use gatewright_gateway::{Gateway, events::LogEntry};
 use hyper::body::Bytes;
@@ -32,6 +36,12 @@ use tokio::sync::watch;
 /// Maximum viewers at a time.
 pub(crate) const VIEWERS_MAX: usize = 256;
 
+/// Maximum streams of one known caller.
+const OF_CALLER_MAX: usize = VIEWERS_MAX / 4;
+
+/// Maximum streams of all known callers of the role viewer: the rest is for higher roles.
+const OF_VIEWERS_MAX: usize = VIEWERS_MAX / 4 * 3;
+
 /// Maximum octets of a client's Last-Event-ID that are looked at.
 const EVENT_ID_MAX: usize = 40;
 
@@ -50,7 +60,7 @@ pub(crate) fn position(id: &str) -> Option<u64> {
 pub(crate) struct StreamCounters {
     /// Streams that were begun.
     pub(crate) streams: AtomicU64,
-    /// Streams refused as [`VIEWERS_MAX`] look.
+    /// Streams refused as too many look, of all or of one caller.
     pub(crate) streams_refused: AtomicU64,
     /// Streams that went on where an earlier one had ended.
     pub(crate) streams_resumed: AtomicU64,
@@ -60,6 +70,24 @@ pub(crate) struct StreamCounters {
     pub(crate) samples: AtomicU64,
     /// Events that the log had dropped before they were read.
     pub(crate) events_missed: AtomicU64,
+}
+
+/// A known caller that looks.
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct StreamOwner {
+    name: String,
+    role: AccessRole,
+}
+
+/// Why a stream does not begin.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StreamRefusal {
+    /// The system gives no thread for the sampler.
+    #[error("no sampler: {0}")]
+    Sampler(#[from] io::Error),
+    /// Too many look.
+    #[error("{0} streams {1}: close some, or come again later")]
+    TooMany(usize, &'static str),
 }
 
 /// The stream.
@@ -80,7 +108,8 @@ struct StreamState {
     recent: VecDeque<Arc<LogEntry>>,
     /// The snapshot as of the frame of this number.
     snapshot: Option<(u64, Bytes)>,
-    viewers: usize,
+    /// Whose streams are open; without a name those of callers that have shown nothing.
+    viewers: Vec<Option<StreamOwner>>,
     /// When the last viewer left.
     left_at: Instant,
     /// Whether the sampler's thread runs.
@@ -96,7 +125,7 @@ impl Default for StatusStream {
             status: None,
             recent: VecDeque::new(),
             snapshot: None,
-            viewers: 0,
+            viewers: Vec::new(),
             left_at: Instant::now(),
             is_sampled: false,
             has_ended: false,
@@ -144,32 +173,33 @@ impl StatusStream {
 
     /// Current viewers.
     pub(crate) fn viewers(&self) -> usize {
-        self.lock().viewers
+        self.lock().viewers.len()
     }
 
-    /// Begins a viewer, after the frame that it had last, if that is still known. `None` if there
-    /// are too many.
+    /// Begins a viewer, after the frame that it had last, if that is still known.
     ///
     /// # Errors
     ///
-    /// If the system gives no thread for the sampler.
+    /// [`StreamRefusal`] if there are too many, or the system gives no thread.
     pub(crate) fn view(
         self: &Arc<Self>,
         gateway: &Arc<Gateway>,
+        caller: &Caller,
         last_event_id: Option<&str>,
-    ) -> io::Result<Option<Viewer>> {
+    ) -> Result<Viewer, StreamRefusal> {
+        let owner = (caller.shown != ShownBy::Nothing).then(|| StreamOwner {
+            name: caller.name.clone(),
+            role: caller.role.unwrap_or(AccessRole::Viewer),
+        });
         let mut state = self.lock();
-        if state.viewers >= VIEWERS_MAX {
-            count(&self.counters.streams_refused);
-            return Ok(None);
-        }
+        state.check_share(owner.as_ref()).inspect_err(|_| count(&self.counters.streams_refused))?;
         if !state.is_sampled {
             state.begin();
             let gateway: Weak<Gateway> = Arc::downgrade(gateway);
             sampler::start(Arc::downgrade(self), gateway)?;
             state.is_sampled = true;
         }
-        state.viewers += 1;
+        state.viewers.push(owner.clone());
         let known = last_event_id.filter(|id| id.len() <= EVENT_ID_MAX);
         let position = known.and_then(|id| state.ring.position_of(id));
         drop(state);
@@ -177,7 +207,7 @@ impl StatusStream {
         if position.is_some() {
             count(&self.counters.streams_resumed);
         }
-        Ok(Some(Viewer { stream: Arc::clone(self), position, latest: self.latest.subscribe() }))
+        Ok(Viewer { stream: Arc::clone(self), owner, position, latest: self.latest.subscribe() })
     }
 
     /// Publishes a frame of this type.
@@ -188,6 +218,23 @@ impl StatusStream {
 }
 
 impl StreamState {
+    /// Checks that one more stream leaves others their share.
+    fn check_share(&self, owner: Option<&StreamOwner>) -> Result<(), StreamRefusal> {
+        if self.viewers.len() >= VIEWERS_MAX {
+            return Err(StreamRefusal::TooMany(VIEWERS_MAX, "are open"));
+        }
+        let Some(owner) = owner else { return Ok(()) };
+        let known = || self.viewers.iter().flatten();
+        if known().filter(|other| other.name == owner.name).count() >= OF_CALLER_MAX {
+            return Err(StreamRefusal::TooMany(OF_CALLER_MAX, "of this caller are open"));
+        }
+        let is_viewer = |other: &&StreamOwner| other.role == AccessRole::Viewer;
+        if is_viewer(&owner) && known().filter(is_viewer).count() >= OF_VIEWERS_MAX {
+            return Err(StreamRefusal::TooMany(OF_VIEWERS_MAX, "of viewers are open"));
+        }
+        Ok(())
+    }
+
     /// Forgets what an earlier sampler found: nothing was seen in between.
     fn begin(&mut self) {
         self.ring.clear();
@@ -217,6 +264,7 @@ impl StreamState {
 #[derive(Debug)]
 pub(crate) struct Viewer {
     stream: Arc<StatusStream>,
+    owner: Option<StreamOwner>,
     /// The number of the last frame that it has; `None` before its snapshot.
     position: Option<u64>,
     latest: watch::Receiver<u64>,
@@ -284,7 +332,9 @@ impl Viewer {
 impl Drop for Viewer {
     fn drop(&mut self) {
         let mut state = self.stream.lock();
-        state.viewers = state.viewers.saturating_sub(1);
+        if let Some(its) = state.viewers.iter().position(|owner| *owner == self.owner) {
+            state.viewers.swap_remove(its);
+        }
         state.left_at = Instant::now();
     }
 }
@@ -294,8 +344,9 @@ mod tests {
     use super::*;
 
     fn viewer(stream: &Arc<StatusStream>) -> Viewer {
-        stream.lock().viewers += 1;
-        Viewer { stream: Arc::clone(stream), position: None, latest: stream.latest.subscribe() }
+        stream.lock().viewers.push(None);
+        let latest = stream.latest.subscribe();
+        Viewer { stream: Arc::clone(stream), owner: None, position: None, latest }
     }
 
     /// A viewer that takes nothing while the ring goes round is closed; one that reads is not.
@@ -328,5 +379,34 @@ mod tests {
         assert_eq!(first.1.as_ptr(), second.1.as_ptr());
         stream.publish(&mut stream.lock(), "delta", "{}");
         assert_ne!(stream.lock().snapshot().unwrap().0, first.0);
+    }
+
+    /// One caller has its share of streams, viewers leave a reserve, and one that ends makes room.
+    #[test]
+    fn callers_and_viewers_have_a_share_of_streams() {
+        let owner = |name: &str, role| Some(StreamOwner { name: name.to_owned(), role });
+        let (viewer, operator) = (AccessRole::Viewer, AccessRole::Operator);
+        let stream = Arc::new(StatusStream::default());
+        let begins = |owner: Option<StreamOwner>| {
+            let mut state = stream.lock();
+            state.check_share(owner.as_ref()).map_err(|error| error.to_string())?;
+            state.viewers.push(owner);
+            Ok::<_, String>(())
+        };
+        for name in ["a", "b", "c"] {
+            for _ in 0..OF_CALLER_MAX {
+                begins(owner(name, viewer)).unwrap();
+            }
+            assert!(begins(owner(name, viewer)).unwrap_err().contains("of this caller"));
+        }
+        assert!(begins(owner("d", viewer)).unwrap_err().contains("of viewers"));
+        for _ in 0..OF_CALLER_MAX {
+            begins(owner("ops", operator)).unwrap();
+        }
+        assert!(begins(None).unwrap_err().starts_with("256 streams are open"));
+        let latest = stream.latest.subscribe();
+        let ended = owner("a", viewer);
+        drop(Viewer { stream: Arc::clone(&stream), owner: ended, position: None, latest });
+        begins(owner("d", viewer)).unwrap();
     }
 }

@@ -16,7 +16,10 @@ use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering},
 };
-use tokio::sync::mpsc::{Sender, channel, error::TrySendError};
+use tokio::sync::{
+    mpsc::{Sender, channel, error::TrySendError},
+    oneshot,
+};
 
 /// Maximum packets of a tap.
 const PACKETS_MAX: u64 = 1000;
@@ -74,14 +77,21 @@ impl Site {
             let why = "traces are under way: come again when one has ended";
             return Err(WebRefusal::new(StatusCode::CONFLICT, why));
         };
-        self.log_change(asked, "web-trace", format!("{} taps {}", asked.caller.name, tap.at));
         asked.concerns(&tap.at);
+        let text = format!("{} taps {}", asked.caller.name, tap.at);
         let (sender, receiver) = channel(WAITING_MAX);
-        // Beside the answer: it ends when the client is gone, at the next look.
+        let (begins, begun) = oneshot::channel();
+        let (site, caller) = (Arc::clone(self), asked.caller.clone());
+        // Beside the answer: it ends at the next look when the client or its token is gone.
         tokio::task::spawn_blocking(move || {
-            tap.run(&gateway, &sender);
+            let goes_on = || !sender.is_closed() && site.authenticator.still_admits(&caller);
+            tap.run(&gateway, (&sender, begins), goes_on);
             drop(permit);
         });
+        if let Ok(Err(why)) = begun.await {
+            return Err(WebRefusal::new(StatusCode::BAD_REQUEST, why));
+        }
+        self.log_change(asked, "web-trace", text);
         let events = unfold(receiver, |mut receiver| async move {
             let event = receiver.recv().await?;
             Some((event, receiver))
@@ -91,8 +101,14 @@ impl Site {
 }
 
 impl NewTap {
-    /// Sends each packet as an event, and the end.
-    fn run(self, gateway: &Gateway, sender: &Sender<Bytes>) {
+    /// Sends each packet as an event, and the end, as long as `goes_on`; `begins` is told first whether
+    /// there can be such packets.
+    fn run(
+        self,
+        gateway: &Gateway,
+        (sender, begins): (&Sender<Bytes>, oneshot::Sender<Result<(), String>>),
+        goes_on: impl Fn() -> bool,
+    ) {
         let request = CaptureRequest {
             at: Some(self.at),
             side: self.side,
@@ -101,8 +117,17 @@ impl NewTap {
             seconds: Some(self.seconds),
         };
         let left_out = AtomicU64::new(0);
+        let mut begins = Some(begins);
+        let mut begin = |begun| {
+            // The client may be gone.
+            let _gone = begins.take().map(|begins| begins.send(begun));
+        };
         let take = |packet: Option<TappedPacket>| {
-            let Some(packet) = packet else { return !sender.is_closed() };
+            begin(Ok(()));
+            if !goes_on() {
+                return false;
+            }
+            let Some(packet) = packet else { return true };
             match sender.try_send(stream_message("packet", &json!(packet))) {
                 Ok(()) => true,
                 Err(TrySendError::Full(_)) => {
@@ -112,7 +137,9 @@ impl NewTap {
                 Err(TrySendError::Closed(_)) => false,
             }
         };
-        let end = gateway.tap(&request, take).map(|end| {
+        let end = gateway.tap(&request, take);
+        begin(end.as_ref().map(|_| ()).map_err(Clone::clone));
+        let end = end.map(|end| {
             let left_out = left_out.load(Ordering::Relaxed);
             json!({
                 "packets": end.packets.saturating_sub(left_out),

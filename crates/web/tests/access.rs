@@ -16,7 +16,7 @@
 mod common;
 
 use common::{Served, StreamReader, config, serve, serve_as, split};
-use gatewright_config::{Config, WebTls};
+use gatewright_config::{Config, Listen, WebTls};
 use gatewright_web::tokens::{AccessRole, TokenFile};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 use serde_json::Value;
@@ -24,9 +24,10 @@ use sha2::{Digest, Sha256};
 use std::{
     fs,
     io::{Read, Write},
+    net::TcpStream,
     path::PathBuf,
     sync::Arc,
-    sync::atomic::{AtomicU32, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
     time::{Duration, Instant},
 };
 use tokio_rustls::rustls::{
@@ -95,35 +96,123 @@ fn without_tokens_everybody_on_this_machine_looks_and_nobody_does_more() {
     assert_eq!(served.get("/api/v1/status", &bearer("gwt_00")).0, 401, "a wrong token is wrong");
 }
 
-/// Known callers keep their places: with all taken by them, a new connection is refused in words, and one
-/// that ends makes room.
+/// A connection that has asked something with a token, with the status of its answer.
+fn asked(served: &Served, token: &str) -> (TcpStream, u16) {
+    let mut stream = served.connect();
+    let fields = bearer(token);
+    let request = format!("GET /api/v1/session HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut octets = [0; 12];
+    stream.read_exact(&mut octets).unwrap();
+    let status = std::str::from_utf8(&octets[9..]).unwrap().parse().unwrap();
+    (stream, status)
+}
+
+/// One viewer takes all streams and connections that it gets: it is told that these are enough, and
+/// everybody else is served.
 #[test]
-fn when_known_callers_have_all_places_a_connection_is_refused() {
+fn one_viewer_takes_its_share_of_connections_and_streams_and_locks_nobody_out() {
     let folder = Folder::new();
     let (served, _, tokens) = with_tokens(&folder);
-    let request = |path: &str| {
-        format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{}\r\n", bearer(&tokens[0]))
+    let fields = bearer(&tokens[0]);
+    let streams: Vec<_> = (0..100).map(|_| StreamReader::begin(&served, &fields)).collect();
+    assert_eq!(streams.iter().filter(|(status, _)| *status == 200).count(), 64);
+    assert_eq!(served.counter("streams_refused"), 36);
+    let (_, head, body) = served.get("/api/v1/stream", &fields);
+    assert!(head.contains("retry-after") && body.contains("64 streams of this caller"), "{body}");
+    let held: Vec<_> = (0..400).map(|_| asked(&served, &tokens[0])).collect();
+    let refused = held.iter().filter(|(_, status)| *status == 503).count();
+    assert!((272..400).contains(&refused), "{refused}");
+    let (status, _, body) = served.get("/api/v1/status", &fields);
+    assert!(status == 503 && body.contains("viewer has 128 connections"), "{body}");
+    assert_eq!(served.get("/livez", "").0, 200);
+    assert_eq!(served.get("/livez", &fields).0, 200, "whatever it shows");
+    assert_eq!(served.get("/readyz", "").0, 200);
+    let fields = bearer(&tokens[1]);
+    assert_eq!(served.get("/api/v1/status", &fields).0, 200);
+    assert_eq!(StreamReader::begin(&served, &fields).0, 200);
+}
+
+/// With all connections taken by known callers, viewers give way; `/livez` is answered in any case, and
+/// anything else is refused in words.
+#[test]
+fn when_known_callers_have_all_places_livez_is_answered() {
+    let folder = Folder::new();
+    let (served, file, tokens) = with_tokens(&folder);
+    let token = |name: &str| file.add(AccessRole::Operator, name).unwrap();
+    let (viewer, operators) = (&tokens[0], ["a", "b", "c", "d"].map(token));
+    // The file is read again within a second.
+    std::thread::sleep(Duration::from_millis(1100));
+    let mut held: Vec<TcpStream> = Vec::new();
+    let mut hold = |token: &str, count: usize| {
+        held.extend((0..count).map(|_| {
+            let (stream, status) = asked(&served, token);
+            assert_eq!(status, 200);
+            stream
+        }));
     };
-    let mut held: Vec<_> = (0..512).map(|_| served.connect()).collect();
-    for stream in &mut held {
-        stream.write_all(request("/api/v1/session").as_bytes()).unwrap();
-        let mut octets = [0; 12];
-        stream.read_exact(&mut octets).unwrap();
-        assert_eq!(octets, *b"HTTP/1.1 200");
+    for (token, count) in operators.iter().zip([128, 128, 128, 127]) {
+        hold(token, count);
     }
+    hold(viewer, 1);
+    hold(&operators[3], 1);
+    assert_eq!(served.counter("connections_displaced"), 1, "the viewer");
+    let mut closed = held.remove(511);
+    let mut rest = Vec::new();
+    let _reset = closed.read_to_end(&mut rest);
     for refused in 1..=2 {
-        let (status, head, body) = split(&served.exchange(&request("/livez")));
-        assert_eq!((status, body.as_str()), (503, ""));
+        assert_eq!(served.get("/livez", "").0, 200);
+        let (status, head, body) = served.get("/api/v1/status", &bearer(&tokens[2]));
+        assert!(status == 503 && body.contains("known callers have all connections"), "{body}");
         assert!(head.contains("retry-after: 1"), "{head}");
         assert_eq!(served.counter("connections_refused"), refused);
     }
-    assert_eq!(served.counter("connections_displaced"), 0);
+    assert_eq!(served.counter("connections_displaced"), 1);
     drop(held.pop());
     let began = Instant::now();
-    while served.get("/livez", "").0 != 200 {
+    while served.get("/readyz", "").0 != 200 {
         assert!(began.elapsed() < Duration::from_secs(30), "its place is not free");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Twenty connections of a viewer that ask for metrics without a pause: neither they nor an operator
+/// are refused.
+#[test]
+fn requests_of_a_viewer_make_none_of_an_operator_fail() {
+    let folder = Folder::new();
+    let (served, _, tokens) = with_tokens(&folder);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let ask = || {
+            while !is_over.load(Ordering::Relaxed) {
+                assert_eq!(served.get("/metrics", &bearer(&tokens[0])).0, 200);
+            }
+        };
+        let viewers: Vec<_> = (0..20).map(|_| scope.spawn(ask)).collect();
+        let asked: Vec<u16> =
+            (0..50).map(|_| served.get("/api/v1/status", &bearer(&tokens[1])).0).collect();
+        is_over.store(true, Ordering::Relaxed);
+        assert!(viewers.into_iter().all(|viewer| viewer.join().is_ok()));
+        assert_eq!(asked, [200; 50]);
+    });
+    assert_eq!(served.counter("busy_refused"), 0);
+}
+
+/// Beyond the connections of one address nothing is said where TLS is spoken: the connection ends.
+#[test]
+fn a_connection_that_is_refused_before_tls_is_closed_without_a_word() {
+    let folder = Folder::new();
+    certificates(&folder, &[]);
+    let mut config = of_tls(&folder, true);
+    let everywhere = Listen::Tcp("0.0.0.0:0".parse().unwrap());
+    config.web.as_mut().unwrap().listen = common::at(everywhere).listen;
+    let served = serve_as(&config);
+    let _held: Vec<_> = (0..128).map(|_| served.connect()).collect();
+    let mut octets = Vec::new();
+    let _reset = served.connect().read_to_end(&mut octets);
+    assert_eq!(octets, b"");
+    assert_eq!(served.counter("connections_refused"), 1);
 }
 
 #[test]
@@ -477,17 +566,18 @@ fn the_audit_log_tells_certificates_apart() {
     let mut config = of_tls(&folder, false);
     config.web.as_mut().unwrap().audit = Some(folder.path("audit.db"));
     let served = serve_as(&config);
-    let asked = ("DELETE /api/v1/session", "Origin: https://127.0.0.1\r\n");
+    let fields = "Origin: https://127.0.0.1\r\nIf-Match: *\r\nContent-Length: 0\r\n";
+    let asked = ("POST /api/v1/reload", fields);
     let (status, ..) = ask_over_tls(&served, &folder, Some("operator"), asked).unwrap();
-    assert_eq!(status, 200);
+    assert_eq!(status, 503, "there is no file");
     let entries = gatewright_store::last_entries(folder.path("audit.db").as_ref(), 9).unwrap();
     let certificate = CertificateDer::from_pem_file(folder.path("operator.pem")).unwrap();
     let hash = Sha256::digest(&certificate);
     let digits: Vec<String> = hash.iter().map(|octet| format!("{octet:02x}")).collect();
     let fingerprint = digits.concat();
-    assert_eq!(entries.len(), 1);
+    assert_eq!(entries.len(), 2);
     let of = |name| entries[0].text_of(name).unwrap_or_default();
-    assert_eq!((of("op"), of("by"), of("as")), ("EndSession", "certificate", "operator"));
+    assert_eq!((of("op"), of("by"), of("as")), ("Reload", "certificate", "operator"));
     assert_eq!(of("fr"), format!("certificate {fingerprint}"));
 }
 

@@ -376,6 +376,11 @@ fn each_read_of_values_names_its_reader() {
     let started = Started::with("store = \"cse.db\"\naudit = true\n", Path::to_owned);
     with_a_reading(&started);
     let latest = "/api/v1/resources?at=/gw/phd-1/pulse-rate&latest=2";
+    for number in 0..60 {
+        // What is not there is not read: it hides no reader.
+        let bogus = format!("/api/v1/resources?at=/gw/bogus{number}&latest=1");
+        assert_eq!(started.get(AccessRole::Operator, &bogus).0, 404);
+    }
     for _ in 0..3 {
         assert_eq!(started.get(AccessRole::Operator, latest).0, 200);
     }
@@ -393,9 +398,14 @@ fn each_read_of_values_names_its_reader() {
     assert_eq!((told[0].0, told[0].1), (&json!("operator"), &local));
     assert_eq!((told[1].0, told[1].1), (&json!("admin"), &local));
     assert!(told[0].2.as_str().unwrap().contains("/gw/phd-1/pulse-rate"), "{told:?}");
-    let entries = last_entries(&started.folder.join("cse.db"), 100).unwrap();
+    let read = |who: &str, at: &str| ["Resources", who, who, "token", at, "200"].map(str::to_owned);
+    let pulse = "/gw/phd-1/pulse-rate";
+    let expected = [read("operator", pulse), read("admin", &format!("{pulse}/r2"))];
+    assert_eq!(audited(&started), expected, "the log of the web has them, too");
+    let entries = last_entries(&started.folder.join("cse.db"), 200).unwrap();
     let by = |who: &str| {
         let fields = entries.iter().filter_map(|entry| entry.fields.as_ref());
+        let fields = fields.filter(|it| !it.to_string().contains("bogus"));
         fields.filter(|it| it["by"] == who && it["ip"] == "127.0.0.1").count()
     };
     // The container and its readings, three times; a reading.
@@ -443,15 +453,65 @@ fn a_trace_is_for_operators_and_ends() {
     let started = Started::new();
     let trace = |role, body: &str| started.post(role, "/api/v1/trace", "", body);
     assert_eq!(trace(AccessRole::Viewer, "{}").0, 403);
-    for bad in ["", "{\"count\":0}", "{\"count\":17}", "{\"seconds\":61}", "{\"frame\":\"00\"}"] {
+    for bad in [
+        "",
+        "{\"count\":0}",
+        "{\"count\":17}",
+        "{\"which\":{\"source\":\"x\"}}",
+        "{\"seconds\":61}",
+        "{\"frame\":\"00\"}",
+    ] {
         assert_eq!(trace(AccessRole::Operator, bad).0, 400, "{bad}");
     }
     let missing = trace(AccessRole::Operator, "{\"which\":{\"link\":\"none\"}}");
     assert!(missing.0 == 404 && missing.2.contains("none"), "{}", missing.2);
-    let position = "{\"position\":\"gateway:none/handler\",\"seconds\":0.1}";
-    let (status, head, body) = trace(AccessRole::Operator, position);
+    for (position, why) in [("gateway:none/handler", "no program"), ("nowhere", "no position")] {
+        let body = json!({ "position": position, "seconds": 0.1 }).to_string();
+        let (status, _, body) = trace(AccessRole::Operator, &body);
+        assert!(status == 400 && body.contains(why), "{status} {body}");
+    }
+    assert!(audited(&started).is_empty(), "nothing was begun: {:?}", audited(&started));
+    let (_, _, events) = started.get(AccessRole::Viewer, "/api/v1/events");
+    assert!(!events.to_string().contains("web-trace"), "{events}");
+    let (status, head, body) = trace(AccessRole::Operator, "{\"seconds\":0.1}");
     assert!(status == 200 && head.contains("content-type: text/event-stream"), "{head}");
-    assert!(body.contains("event: error\n") && body.contains("event: end\n"), "{body}");
+    assert!(body.contains("event: trace\n") && body.contains("event: end\n"), "{body}");
+    assert_eq!(audited(&started).len(), 1);
+}
+
+/// What an operator has begun ends with its token.
+#[test]
+fn a_removed_token_ends_its_traces_and_taps() {
+    let started = with_packets("removed");
+    let begin = |path: &str, body: &str| {
+        let (length, token) = (body.len(), started.bearer(AccessRole::Operator));
+        let mut stream = started.served.connect();
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+             Connection: close\r\nContent-Length: {length}\r\n{token}\r\n{body}"
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut head = [0; 12];
+        stream.read_exact(&mut head).unwrap();
+        assert_eq!(head, *b"HTTP/1.1 200");
+        stream
+    };
+    // No packet passes there, so both wait.
+    let none = "\"seconds\":60,\"which\":{\"source\":\"203.0.113.9/32\"}";
+    let tap = begin("/api/v1/tap", &format!("{{\"at\":\"frame\",{none}}}"));
+    let trace = begin("/api/v1/trace", &format!("{{{none}}}"));
+    assert!(TokenFile::new(started.folder.join("tokens")).remove("operator").unwrap());
+    let began = Instant::now();
+    for mut stream in [tap, trace] {
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).unwrap();
+    }
+    assert!(began.elapsed() < Duration::from_secs(30), "they end by themselves after 60 s");
+    let attached = || started.get(AccessRole::Viewer, "/api/v1/graph").2["attached"].clone();
+    while attached().as_array().is_some_and(|all| !all.is_empty()) {
+        assert!(began.elapsed() < Duration::from_secs(30), "{}", attached());
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// A capture of Ethernet frames from `port` 1 on, each a datagram to 192.0.2.1 (draft-ietf-opsawg-pcap).
@@ -491,7 +551,7 @@ fn a_tap_shows_packets_while_they_pass() {
         assert_eq!(tap(AccessRole::Operator, bad).0, 400, "{bad}");
     }
     let (status, _, body) = tap(AccessRole::Operator, "{\"at\":\"ether:nowhere\"}");
-    assert!(status == 200 && body.contains("event: error\n"), "{body}");
+    assert!(status == 400 && body.contains("nowhere"), "{status} {body}");
     let three = "{\"at\":\"frame\",\"side\":\"receive\",\"which\":{\"link\":\"in\"},\"count\":3}";
     let (status, head, body) = tap(AccessRole::Operator, three);
     assert!(status == 200 && head.contains("content-type: text/event-stream"), "{head}");
@@ -561,6 +621,13 @@ fn every_change_is_in_the_audit_log_with_who_and_its_end() {
     let body = format!("{{\"token\":\"{}\"}}", started.tokens[0]);
     let (status, ..) = started.post(AccessRole::Viewer, "/api/v1/session", "", &body);
     assert_eq!(status, 200);
+    let token = started.bearer(AccessRole::Viewer);
+    for _ in 0..3 {
+        let ended = started.served.exchange(&format!(
+            "DELETE /api/v1/session HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{token}\r\n"
+        ));
+        assert_eq!(split(&ended).0, 200, "no session ends: not logged");
+    }
     let trace = started.post(AccessRole::Operator, "/api/v1/trace", "", "{\"seconds\":0}");
     assert_eq!(trace.0, 200, "{}", trace.2);
     let expected = [
@@ -586,6 +653,11 @@ fn every_change_is_in_the_audit_log_with_who_and_its_end() {
     assert!(started.served.counter("audit_lost") >= 1);
     let events = started.get(AccessRole::Viewer, "/api/v1/events?level=error").2;
     assert!(events.to_string().contains("web-audit-lost"), "{events}");
+    // When it can be logged again, the log says that entries are missing.
+    fs::rename(started.folder.join("moved.db"), &log).unwrap();
+    assert_eq!(reload(AccessRole::Operator, "If-Match: *\r\n"), 200);
+    let verified = verify(&log).unwrap();
+    assert!(verified.broken_at.is_none() && verified.lost >= 1, "{verified:?}");
 }
 
 /// A file of tokens that is not understood is an event, and so is its repair.

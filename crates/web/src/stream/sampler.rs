@@ -75,7 +75,7 @@ fn sample(gateway: &Gateway) -> Option<Value> {
 /// Publishes a sample; returns whether the sampler is to end, as nobody looks.
 fn publish_status(stream: &StatusStream, sampled: Option<Value>) -> bool {
     let mut state = stream.lock();
-    if state.viewers == 0 && state.left_at.elapsed() >= LINGER {
+    if state.viewers.is_empty() && state.left_at.elapsed() >= LINGER {
         state.begin();
         state.is_sampled = false;
         return true;

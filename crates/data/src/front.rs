@@ -11,7 +11,7 @@ use crate::{
     workers::{Hand, LinkNow, ShareNow},
 };
 use gatewright_link::{LinkInfo, LinkState};
-use gatewright_stack::{Handler, Plan, Swap, Trace};
+use gatewright_stack::{GraphTimes, Handler, Plan, Swap, Trace};
 use gatewright_tables::CounterSlots;
 use std::{
     collections::BTreeMap,
@@ -49,6 +49,8 @@ pub(crate) enum PendingAnswer {
     Reopened(Receiver<Result<LinkInfo, DataError>>),
     /// The traces of all workers, and those so far if they were ended.
     Traced(Receiver<Trace>, Option<Vec<Trace>>),
+    /// The times of each worker, and the sum of those that have come.
+    Measured(Vec<Receiver<GraphTimes>>, GraphTimes),
 }
 
 /// A lock that is poisoned is safe here: each change is whole before the next.
@@ -149,6 +151,7 @@ impl Front {
                 PendingAnswer::Ready(PortAnswer::Done)
             }
             PortRequest::Trace(order) => PendingAnswer::Traced(self.trace(order)?, None),
+            PortRequest::Measure(time) => self.measure(time)?,
             PortRequest::EndTrace => {
                 self.each(|| Command::EndTrace)?;
                 for waiting in lock(&self.pending).waiting.values_mut() {
@@ -205,6 +208,17 @@ impl Front {
         Ok(traced)
     }
 
+    fn measure(&self, time: Duration) -> Result<PendingAnswer, DataError> {
+        let ask = |hand: &Hand| {
+            let (answer, times) = channel();
+            let epoch = Instant::now();
+            let clock = Box::new(move || epoch.elapsed());
+            hand.send(Command::Measure(time, clock, answer)).map(|()| times)
+        };
+        let times = self.hands.iter().map(ask).collect::<Result<_, _>>()?;
+        Ok(PendingAnswer::Measured(times, GraphTimes::default()))
+    }
+
     /// The answer to a request, if it comes within `patience`.
     pub(crate) fn answer(
         &self,
@@ -249,6 +263,7 @@ impl Front {
             PendingAnswer::Swapped(old, taken) => self.swapped(old, taken, deadline),
             PendingAnswer::Links(links, got) => self::links(links, got, deadline),
             PendingAnswer::Traced(traced, ended) => self.traced(traced, ended, deadline),
+            PendingAnswer::Measured(times, sum) => measured(times, sum, deadline),
         }
     }
 
@@ -340,6 +355,22 @@ impl Unfinished {
 
 fn until<T>(from: &Receiver<T>, deadline: Instant) -> Result<T, RecvTimeoutError> {
     from.recv_timeout(deadline.saturating_duration_since(Instant::now()))
+}
+
+/// Awaits the times of all workers, and adds them.
+fn measured(
+    mut times: Vec<Receiver<GraphTimes>>,
+    mut sum: GraphTimes,
+    deadline: Instant,
+) -> Result<PortAnswer, Unfinished> {
+    while let Some(next) = times.first() {
+        match until(next, deadline) {
+            Ok(more) => sum.add(&more),
+            Err(error) => return Err(Unfinished::of(error, PendingAnswer::Measured(times, sum))),
+        }
+        times.remove(0);
+    }
+    Ok(PortAnswer::Measured(sum))
 }
 
 /// Awaits the workers' reports on their shares, and joins them.

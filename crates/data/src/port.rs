@@ -14,7 +14,7 @@ use crate::{
 use gatewright_link::LinkInfo;
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{
-    Attachment, AttachmentId, Handler, TraceStep, VirtualLink,
+    Attachment, AttachmentId, GraphTimes, Handler, TraceStep, VirtualLink,
     builtin::{HostPart, Match, Rule, Subnet, Verdict},
 };
 use std::{net::IpAddr, sync::Arc, time::Duration};
@@ -68,6 +68,8 @@ pub enum PortRequest {
     EndTrace,
     /// Have the packets that were captured until now given to their readers. [`PortAnswer::Done`].
     FlushCaptures,
+    /// Measure the times of layers for so long, and report those so far. [`PortAnswer::Measured`].
+    Measure(Duration),
 }
 
 impl PortRequest {
@@ -97,6 +99,8 @@ pub enum PortAnswer {
     Reopened(Box<LinkInfo>),
     /// The steps of a traced packet; empty if none came.
     Traced(Vec<TraceStep>),
+    /// The times of layers, those of all workers together, since their measurement began.
+    Measured(GraphTimes),
 }
 
 /// A wiring that is ready to be exchanged.

@@ -19,7 +19,9 @@ use gatewright_link::{
     Segments, UnboundLink,
 };
 use gatewright_packet::{Batch, LinkAddress, LinkIndex};
-use gatewright_stack::{Drops, Event, Exit, Graph, Reason, Swap, Trace, VirtualLink};
+use gatewright_stack::{
+    Drops, Event, Exit, Graph, GraphTimes, MeasureClock, Reason, Swap, Trace, VirtualLink,
+};
 use gatewright_tables::{DownShares, WorkerHistogram};
 use nix::{
     poll::{PollFd, PollFlags, ppoll},
@@ -68,6 +70,9 @@ pub(crate) enum Command {
     Trace(Tracing),
     /// End the trace.
     EndTrace,
+    /// Measure the times of layers for so long, by this clock if none is measured yet, and report
+    /// those so far.
+    Measure(Duration, MeasureClock, Sender<GraphTimes>),
 }
 
 /// A worker's replacement for a link.
@@ -422,6 +427,9 @@ impl Worker {
             }
             Ok(Command::Trace(order)) => self.trace(order, now),
             Ok(Command::EndTrace) => self.end_trace(now, true),
+            Ok(Command::Measure(time, clock, back)) => {
+                let _unwanted = back.send(self.graph.measure(now + time, clock));
+            }
             Err(TryRecvError::Empty | TryRecvError::Disconnected) => return false,
         }
         true

@@ -1,5 +1,9 @@
 //! The running graph: batches in, batches out.
 
+mod measure;
+
+pub use measure::{GraphTimes, MeasureClock, SAMPLE_EVERY, TimeSum};
+
 use crate::{
     At, AttachmentId, Binding, Context, Counter, Drops, EdgeTarget, Event, Groups, HandedOver,
     Handler, Layer, LostNeighbours, NodeIndex, Out, Paths, Place, Plan, Reason, Side, View,
@@ -14,6 +18,7 @@ use crate::{
 use gatewright_packet::{Batch, LinkIndex, Packet, Pool};
 use gatewright_tables::{CounterName, CounterOwner, CounterSlots, CountersFull, records::Name};
 use gatewright_wire::Framing;
+use measure::Measurement;
 use std::{
     fmt,
     rc::Rc,
@@ -96,6 +101,9 @@ struct Floor {
     /// Frames that handlers send past the graph.
     sent: Vec<(LinkIndex, Packet)>,
     trace: Option<Trace>,
+    measurement: Option<Box<Measurement>>,
+    /// Whether a packet is traced, or this run is measured.
+    is_watched: bool,
 }
 
 impl fmt::Debug for Graph {
@@ -154,6 +162,8 @@ impl Graph {
             others: Batch::default(),
             sent: Vec::new(),
             trace: None,
+            measurement: None,
+            is_watched: false,
         };
         Self { ready: ready(), wiring, floor, batch: Batch::default() }
     }
@@ -234,13 +244,16 @@ impl Graph {
         let free = self.floor.trace.is_none();
         if free {
             self.floor.trace = Some(trace);
+            self.floor.watch();
         }
         free
     }
 
     /// The trace that has ended at `now` or is to end, if there is one.
     pub fn take_trace(&mut self, now: Duration, is_over: bool) -> Option<Trace> {
-        self.floor.trace.take_if(|trace| is_over || trace.is_over(now))
+        let ended = self.floor.trace.take_if(|trace| is_over || trace.is_over(now));
+        self.floor.watch();
+        ended
     }
 
     /// Events from the layers since the last call.
@@ -344,8 +357,12 @@ impl Graph {
         self.run(now, exit);
     }
 
-    /// Checks whether the host or its groups have changed; if so, informs each layer.
+    /// Checks what a run begins with: whether it is measured, and whether the host or its groups
+    /// have changed; if so, informs each layer.
     fn refresh(&mut self, now: Duration) {
+        if self.floor.measurement.is_some() {
+            self.floor.sample(now);
+        }
         if !self.floor.host.refresh() && !self.has_news() {
             return;
         }
@@ -403,13 +420,38 @@ impl Floor {
         now: Duration,
         exit: &mut impl Exit,
     ) {
+        let way = edge;
         let Some(edge) = wiring.edges.get(edge.index()) else { return };
         edge.packets.add(batch.len() as u64);
-        if self.trace.is_some() && batch.iter().any(Trace::is_traced) {
-            self.pass_traced(wiring, edge, batch, now, exit);
+        if self.is_watched {
+            self.pass_watched(wiring, (way, edge), batch, now, exit);
         } else {
             self.pass(wiring, edge, batch, now, exit);
         }
+    }
+
+    /// Takes a batch over an edge while a packet is traced or the run is measured.
+    #[cold]
+    fn pass_watched(
+        &mut self,
+        wiring: &Wiring,
+        (way, edge): (EdgeIndex, &Edge),
+        batch: &mut Batch,
+        now: Duration,
+        exit: &mut impl Exit,
+    ) {
+        if self.trace.is_some() && batch.iter().any(Trace::is_traced) {
+            self.pass_traced(wiring, edge, batch, now, exit);
+        } else if self.measures_run() {
+            self.pass_measured(wiring, (way, edge), batch, now, exit);
+        } else {
+            self.pass_apart(wiring, edge, batch, now, exit);
+        }
+    }
+
+    /// Notes whether batches pass edges with the care that a trace or a measurement needs.
+    fn watch(&mut self) {
+        self.is_watched = self.trace.is_some() || self.measures_run();
     }
 
     /// Takes a batch over an edge in three parts, so that a traced packet is alone.
@@ -524,14 +566,28 @@ impl Floor {
         now: Duration,
         exit: &mut impl Exit,
     ) {
-        let Binding { at, side, to, .. } = edge.binding;
         for post in &edge.posts {
-            self.hand(wiring, (*post, edge.framing), side, batch, now);
+            self.hand(wiring, (*post, edge.framing), edge.binding.side, batch, now);
             self.send_past(&wiring.virtual_links, exit);
             if batch.is_empty() {
                 return;
             }
         }
+        self.deliver(wiring, edge, batch, now, exit);
+    }
+
+    /// Gives a batch to an edge's target.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as part of `pass`")]
+    fn deliver(
+        &mut self,
+        wiring: &Wiring,
+        edge: &Edge,
+        batch: &mut Batch,
+        now: Duration,
+        exit: &mut impl Exit,
+    ) {
+        let Binding { at, side, to, .. } = edge.binding;
         match (to, side) {
             (EdgeTarget::Layer(node), Side::Receive) => {
                 self.call(wiring, node, at, now, |layer, out| layer.receive(batch, out));

@@ -73,7 +73,7 @@ pub use dhcp::DhcpLayer;
 pub use ethernet::EthernetLayer;
 pub use flow::{FlowKey, flow_of};
 pub use gatewright_edge::Wake;
-pub use graph::{Exit, Graph, Swap};
+pub use graph::{Exit, Graph, GraphTimes, MeasureClock, SAMPLE_EVERY, Swap, TimeSum};
 pub use groups::{GROUPS_MAX, Groups};
 pub use handler::{Attachment, AttachmentId, Context, Handler, Place, tap};
 pub use handoff::{HandedOver, KeptNeighbours, UsedNeighbours};

@@ -224,6 +224,7 @@ impl Plan {
         Ok(Wiring {
             virtual_links: self.virtual_links.as_slice().into(),
             framings: self.framings.as_slice().into(),
+            ways: self.bindings.len(),
             ..Wiring::index(edges, self.nodes.len())
         })
     }
@@ -392,6 +393,8 @@ impl Edge {
 #[derive(Clone, Debug)]
 pub struct Wiring {
     pub(crate) edges: Arc<[Edge]>,
+    /// How many of them are ways of the plan: the first ones.
+    pub(crate) ways: usize,
     /// For each layer its edges by key, sorted.
     by_key: Vec<Vec<(u64, EdgeIndex)>>,
     /// For each link the edge of its received frames.
@@ -429,6 +432,7 @@ impl Wiring {
             keys.sort_unstable_by_key(|&(key, _)| key);
         }
         Self {
+            ways: edges.len(),
             edges: edges.into(),
             by_key,
             entries,

@@ -3,8 +3,9 @@
 
 use gatewright_packet::{BATCH_MAX, Batch, CHUNK_SIZE, CHUNK_SIZE_DATAGRAM, LinkIndex, Pool};
 use gatewright_stack::{
-    At, Attachment, AttachmentId, Binding, Counter, EdgeTarget, Graph, Handler, Host, Layer, Out,
-    Place, Plan, Reason, Side, Swap, UNCLAIMED, View, WiringError, tap,
+    At, Attachment, AttachmentId, Binding, Counter, EdgeTarget, Graph, Handler, Host, Layer,
+    MeasureClock, Out, Place, Plan, Reason, Side, Swap, TimeSum, Trace, UNCLAIMED, View,
+    WiringError, builtin::Match, tap,
 };
 use gatewright_wire::{EtherType, Framing};
 use std::{
@@ -273,4 +274,116 @@ fn a_loop_between_layers_ends_and_is_counted() {
     let mut graph = Graph::new(layers, plan.wire(&[]).unwrap(), view(), frames, datagrams);
     assert_eq!(through(&mut graph, &[b"c", b"c"]), []);
     assert_eq!(graph.drops().get(Reason("loop")), 2);
+}
+
+/// A clock that a test moves; each look at it takes a nanosecond.
+fn moved_clock(ns: &Arc<AtomicUsize>) -> MeasureClock {
+    let ns = ns.clone();
+    Box::new(move || {
+        let ns = ns.fetch_add(LOOK_NS, Ordering::Relaxed);
+        Duration::from_nanos(u64::try_from(ns).unwrap())
+    })
+}
+
+const LOOK_NS: usize = 1;
+
+/// The layer `cross` takes 50 ns a packet, a handler there 7 ns a batch, and everything else nothing.
+fn slow_graph(ns: &Arc<AtomicUsize>) -> Graph {
+    struct Slow(Arc<AtomicUsize>);
+    impl Layer for Slow {
+        fn name(&self) -> &'static str {
+            "cross"
+        }
+        fn receive(&mut self, batch: &mut Batch, out: &mut Out<'_>) {
+            self.0.fetch_add(50 * batch.len(), Ordering::Relaxed);
+            Cross.receive(batch, out);
+        }
+        fn transmit(&mut self, _: &mut Batch, _: &mut Out<'_>) {}
+    }
+    let slow = ns.clone();
+    let handler = tap(move |_| {
+        slow.fetch_add(7, Ordering::Relaxed);
+    });
+    let plan = plan();
+    let layers: Vec<Box<dyn Layer>> =
+        vec![Box::new(Slow(ns.clone())), Box::new(Demux(LAN)), Box::new(Demux(WAN))];
+    let frames = Rc::new(Pool::new(256, CHUNK_SIZE).unwrap());
+    let datagrams = Rc::new(Pool::new(1, CHUNK_SIZE_DATAGRAM).unwrap());
+    let mut graph = Graph::new(layers, plan.wire(&[]).unwrap(), view(), frames, datagrams);
+    let at = on(CROSSED, Side::Receive, Place::Tap);
+    let wiring = plan.wire(&[(AttachmentId(4), at)]).unwrap();
+    let handlers = vec![(AttachmentId(4), handler, Counter::default())];
+    graph.swap(Swap { wiring, handlers });
+    graph
+}
+
+fn at_time(graph: &mut Graph, frames: &[&[u8]], now: Duration) {
+    let mut batch = Batch::default();
+    for frame in frames {
+        batch.push(graph.frames().packet_of(frame).unwrap()).unwrap();
+    }
+    let mut exit = |_: LinkIndex, batch: &mut Batch| batch.clear();
+    graph.receive(LAN, &mut batch, now, &mut exit);
+}
+
+#[test]
+fn times_are_those_of_each_layer_way_and_handler_in_measured_runs() {
+    let ns = Arc::new(AtomicUsize::new(0));
+    let mut graph = slow_graph(&ns);
+    let until = Duration::from_secs(1);
+    at_time(&mut graph, &[b"ca"], Duration::ZERO);
+    assert!(!graph.is_measuring(), "nobody has asked");
+    let nothing = graph.measure(until, moved_clock(&ns));
+    assert_eq!((nothing.runs, nothing.layers.len(), nothing.ways.len()), (0, 3, 8));
+
+    at_time(&mut graph, &[b"ca", b"cb", b"cd"], Duration::from_millis(1));
+    // Within a millisecond of a measured run none is.
+    at_time(&mut graph, &[b"ca"], Duration::from_micros(1999));
+    let times = graph.measure(until, moved_clock(&ns));
+    let sum = |packets, ns| TimeSum { packets, ns };
+    assert_eq!(times.runs, 1);
+    // `cross`, then the two `demux`: one receives three packets, the other sends them.
+    assert_eq!(times.layers, [sum(3, 150), sum(3, 0), sum(3, 0)]);
+    assert_eq!(times.handlers, [(AttachmentId(4), sum(3, 7))]);
+    let passed: Vec<_> = times.ways.iter().map(|way| (way.packets, way.ns)).collect();
+    // As the plan names them: of the LAN up and up; of the WAN down, and to the device.
+    let expected = [(3, 0), (3, 150), (0, 0), (0, 0), (0, 0), (0, 0), (3, 0), (3, 0)];
+    assert_eq!(passed, expected);
+
+    at_time(&mut graph, &[b"ce"], Duration::from_millis(2));
+    let times = graph.measure(until, moved_clock(&ns));
+    assert_eq!((times.runs, times.layers[0]), (2, sum(4, 200)));
+}
+
+#[test]
+fn a_measurement_ends_when_nobody_asks_any_more_and_begins_anew() {
+    let ns = Arc::new(AtomicUsize::new(0));
+    let mut graph = slow_graph(&ns);
+    graph.measure(Duration::from_secs(1), moved_clock(&ns));
+    // An earlier end does not shorten what somebody else has asked for.
+    graph.measure(Duration::from_millis(3), moved_clock(&ns));
+    at_time(&mut graph, &[b"ca"], Duration::from_millis(999));
+    assert!(graph.is_measuring());
+    at_time(&mut graph, &[b"ca"], Duration::from_secs(1));
+    assert!(!graph.is_measuring());
+    let before = ns.load(Ordering::Relaxed);
+    at_time(&mut graph, &[b"ca"], Duration::from_secs(1));
+    assert_eq!(ns.load(Ordering::Relaxed), before + 50 + 7, "nobody looks at the clock");
+    let times = graph.measure(Duration::from_secs(2), moved_clock(&ns));
+    assert_eq!(times.runs, 0);
+}
+
+#[test]
+fn what_is_measured_while_a_packet_is_traced_leaves_the_trace_whole() {
+    let ns = Arc::new(AtomicUsize::new(0));
+    let mut graph = slow_graph(&ns);
+    graph.measure(Duration::from_secs(9), moved_clock(&ns));
+    assert!(graph.trace(Trace::new(Some(LAN), Match::default(), || Duration::ZERO)));
+    at_time(&mut graph, &[b"ca", b"cb"], Duration::ZERO);
+    let trace = graph.take_trace(Duration::ZERO, false).unwrap();
+    let layers: Vec<_> = trace.steps().iter().map(|step| step.layer).collect();
+    assert_eq!(layers, [Some("demux"), Some("cross"), Some("demux"), None]);
+    at_time(&mut graph, &[b"ca"], Duration::from_millis(5));
+    let times = graph.measure(Duration::from_secs(9), moved_clock(&ns));
+    assert_eq!((times.runs, times.layers[0].packets), (1, 1), "of what passed with a trace, none");
 }

@@ -10,7 +10,7 @@ use crate::{
     },
     worker::Pace,
 };
-use gatewright_stack::builtin::HostPart;
+use gatewright_stack::{GraphTimes, TimeSum, builtin::HostPart};
 
 plain_newtype!(CaptureNumber, StageNumber, KeptHandler);
 plain_enum!(HostPart { 0 => Deliver, 1 => Copy, 2 => Send });
@@ -74,6 +74,7 @@ plain_enum!(PortRequest {
     13 => Prepare(order),
     14 => DropPrepared,
     15 => NeighboursUsed(used),
+    16 => Measure(time),
 });
 
 plain_enum!(PortAnswer {
@@ -82,7 +83,10 @@ plain_enum!(PortAnswer {
     2 => Links(links),
     3 => Reopened(info),
     4 => Traced(steps),
+    5 => Measured(times),
 });
+plain_struct!(TimeSum { packets, ns });
+plain_struct!(GraphTimes { runs, ways, layers, handlers });
 
 impl Plain for DataError {
     fn put(&self, to: &mut Vec<u8>) {
@@ -233,6 +237,7 @@ mod tests {
             }),
             PortRequest::EndTrace,
             PortRequest::FlushCaptures,
+            PortRequest::Measure(Duration::from_secs(3)),
         ] {
             let back = PortRequest::of(&request.octets());
             assert_eq!(format!("{:?}", back.unwrap()), format!("{request:?}"));
@@ -247,6 +252,12 @@ mod tests {
             PortAnswer::Staged(StageNumber(1)),
             PortAnswer::Links(vec![now, LinkNow::default()]),
             PortAnswer::Traced(Vec::new()),
+            PortAnswer::Measured(GraphTimes {
+                runs: 7,
+                ways: vec![TimeSum::default(), TimeSum { packets: 3, ns: 129 }],
+                layers: vec![TimeSum { packets: 3, ns: 129 }],
+                handlers: vec![(AttachmentId(4), TimeSum { packets: 1, ns: 9 })],
+            }),
         ] {
             let text = format!("{:?}", Ok::<_, ()>(&answer));
             let back = Result::<PortAnswer, DataError>::of(&Ok(answer).octets());

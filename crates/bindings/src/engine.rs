@@ -10,7 +10,7 @@ use core::future::Future;
 use core::time::Duration;
 use gatewright_onem2m::audit::Audit;
 use gatewright_onem2m::{
-    Batch, Call, CallId, ClockDoubt, Counters, Cse, DeviceCall, Input, Now, Operation,
+    AccessGrant, Batch, Call, CallId, ClockDoubt, Counters, Cse, DeviceCall, Input, Now, Operation,
     OutboxMessage, Output, ReadError, ReadId, RefusedMessage, RefusedRegistration, Request,
     Response, Status, Token, Unreachable, Unreadable,
 };
@@ -543,6 +543,11 @@ impl Engine {
     /// Addresses of the access control policies that a resource names.
     pub(crate) fn policies_of(&self, address: &str) -> Vec<String> {
         self.lock().cse.policies_of(address)
+    }
+
+    /// Why `from`, at no known address, may retrieve a resource here; none if it may not.
+    pub fn retrieval_granted(&self, address: &str, from: &str) -> Option<AccessGrant> {
+        self.lock().cse.retrieval_granted(address, from, None)
     }
 
     /// Containers with readings whose outbox messages are made later, as the outbox was full.

@@ -70,9 +70,9 @@ mod unique;
 pub use answer_octets::{Reservation, SMALL_OCTETS};
 pub use clock::{ClockDoubt, Now};
 pub use cse::{
-    Batch, Call, CallId, Cse, CseConfig, CseType, DEVICE_QUEUE, DeviceCall, Gather, Input,
-    OutboxMessage, Output, ReadError, ReadId, ReadRow, RefusedMessage, RefusedRegistration,
-    Registrar, StoredItem, Token, Unreachable, device_address,
+    AccessGrant, AccessGround, Batch, Call, CallId, Cse, CseConfig, CseType, DEVICE_QUEUE,
+    DeviceCall, Gather, Input, OutboxMessage, Output, ReadError, ReadId, ReadRow, RefusedMessage,
+    RefusedRegistration, Registrar, StoredItem, Token, Unreachable, device_address,
 };
 pub use fate::Fate;
 pub use filter::Filter;

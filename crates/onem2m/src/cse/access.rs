@@ -1,5 +1,6 @@
 //! Access control (TS-0003 §7.1): access control policies, and the default without one.
 
+use super::grant::Ground;
 use super::privileges::{is_detail, is_understood};
 use super::{Cse, Refusal, RequestContext, denied};
 use crate::address::cse_of;
@@ -116,33 +117,47 @@ impl Cse {
         slot: Slot,
         child: Option<ResourceType>,
     ) -> bool {
-        let Some(resource) = self.tree.get(slot) else {
-            return false;
-        };
+        self.ground(from, right, slot, child).is_some()
+    }
+
+    /// Why `from` has `right` on the resource, with the resource that decides; none if it has not.
+    pub(super) fn ground(
+        &self,
+        from: &Originator<'_>,
+        right: Right,
+        slot: Slot,
+        child: Option<ResourceType>,
+    ) -> Option<(Slot, Ground<'_>)> {
+        let resource = self.tree.get(slot)?;
         if self.is_almighty(from) {
-            return true;
+            let is_own = **from == *self.config.cse_id;
+            return Some((slot, if is_own { Ground::ThisCse } else { Ground::Administrator }));
         }
         // An announced resource is kept up by the CSE that announced it; its policies may be
         // known there only.
         if resource.resource_type.original().is_some() && *resource.owner == **from {
-            return true;
+            return Some((slot, Ground::Announcer));
         }
-        if resource.resource_type == ResourceType::AccessControlPolicy {
-            return self.grants(resource, "pvs", from, right, resource.resource_type, child);
+        let kind = resource.resource_type;
+        if kind == ResourceType::AccessControlPolicy {
+            let rule = self.granting_rule(resource, "pvs", from, right, kind, child)?;
+            return Some((slot, rule));
         }
         // "The Hosting CSE shall check if the Originator ID is the same as the AE-ID or CSE-ID of
         // the target <AE> resource or <remoteCSE> resource" (TS-0004 §7.4.21.2).
-        if resource.resource_type == ResourceType::PollingChannel {
-            return resource.parent.is_some_and(|parent| self.is_entity(from, parent));
+        if kind == ResourceType::PollingChannel {
+            let is_its = resource.parent.is_some_and(|parent| self.is_entity(from, parent));
+            return is_its.then_some((slot, Ground::Entity));
         }
-        if !schema::has_policies(resource.resource_type) {
-            return resource.parent.is_some_and(|parent| self.allows(from, right, parent, child));
+        if !schema::has_policies(kind) {
+            return self.ground(from, right, resource.parent?, child);
         }
         let mut policies = self.policies(resource.texts("acpi")).peekable();
         if policies.peek().is_none() {
-            return self.allows_by_default(resource, from, right);
+            return Some((slot, self.default_ground(resource, from, right)?));
         }
-        policies.any(|policy| self.grants(policy, "pv", from, right, resource.resource_type, child))
+        let rule = |policy| self.granting_rule(policy, "pv", from, right, kind, child);
+        policies.find_map(rule).map(|rule| (slot, rule))
     }
 
     /// Refuses unless `from` has `right` on the resource or, by rules for single attributes, on each
@@ -281,14 +296,20 @@ impl Cse {
 
     /// Without a policy only the creator has rights; registered entities and its configured readers
     /// can retrieve the CSEBase.
-    fn allows_by_default(&self, resource: &Resource, from: &str, right: Right) -> bool {
+    fn default_ground(
+        &self,
+        resource: &Resource,
+        from: &str,
+        right: Right,
+    ) -> Option<Ground<'static>> {
         match resource.resource_type {
             ResourceType::CseBase => {
-                matches!(right, Right::Retrieve | Right::Discover)
-                    && (self.is_registered(from) || self.reads_base(from))
+                let reads = matches!(right, Right::Retrieve | Right::Discover)
+                    && (self.is_registered(from) || self.reads_base(from));
+                reads.then_some(Ground::Registered)
             }
-            ResourceType::RemoteCse if resource.text("csi") == Some(from) => true,
-            _ => owns(resource, from),
+            ResourceType::RemoteCse if resource.text("csi") == Some(from) => Some(Ground::Entity),
+            _ => owns(resource, from).then_some(Ground::Owner),
         }
     }
 
@@ -327,9 +348,24 @@ impl Cse {
         resource_type: ResourceType,
         child: Option<ResourceType>,
     ) -> bool {
+        self.granting_rule(policy, privileges, from, right, resource_type, child).is_some()
+    }
+
+    /// The first rule of a policy that grants the right.
+    fn granting_rule<'cse>(
+        &self,
+        policy: &'cse Resource,
+        privileges: &str,
+        from: &Originator<'_>,
+        right: Right,
+        resource_type: ResourceType,
+        child: Option<ResourceType>,
+    ) -> Option<Ground<'cse>> {
         // A rule for single attributes grants nothing on the resource as a whole.
-        let mut rules = rules(policy, privileges).filter(|rule| rule.get("aca").is_none());
-        rules.any(|rule| self.applies(rule, from, right, resource_type, child))
+        let mut rules =
+            (1..).zip(rules(policy, privileges)).filter(|(_, rule)| rule.get("aca").is_none());
+        let rule = rules.find(|(_, rule)| self.applies(rule, from, right, resource_type, child));
+        rule.map(|(number, rule)| Ground::Rule(&policy.id, number, rule))
     }
 
     /// Whether a rule is about this originator, this right and this type, now.

@@ -2,7 +2,9 @@
 
 use crate::bench::{Bench, found, json};
 use gatewright_onem2m::primitive::Deadline;
-use gatewright_onem2m::{Input, Operation, Request, ResourceType, ResponseType, Status};
+use gatewright_onem2m::{
+    AccessGrant, AccessGround, Input, Operation, Request, ResourceType, ResponseType, Status,
+};
 use std::time::Duration;
 
 const CREATE: u64 = 1;
@@ -45,6 +47,65 @@ fn each_operation_needs_its_own_right() {
         let deleted = bench.delete("Cb", "cse-in/a/c");
         assert_eq!(deleted.status.number() / 1000, got(DELETE));
     }
+}
+
+/// What grants `from` a retrieval, beside what the CSE answers such a request.
+#[track_caller]
+fn granted(bench: &mut Bench, from: &str, to: &str) -> Option<AccessGrant> {
+    let grant = bench.cse.retrieval_granted(to, from, None);
+    let answered = bench.get(from, to).status.number();
+    assert_eq!(grant.is_some(), answered == 2000, "{from} {to}: {answered}");
+    grant
+}
+
+#[test]
+fn the_ground_of_a_retrieval_is_the_rule_that_a_request_is_judged_by() {
+    let mut bench = Bench::with_container();
+    bench.reading("one", "1");
+    // Rule 1 grants another right, 2 another originator, 3 single attributes; 4 and 5 both grant it.
+    let rules = [
+        r#"{"acor":["Cb"],"acop":1}"#,
+        r#"{"acor":["Cc"],"acop":2}"#,
+        r#"{"acor":["Cb"],"acop":2,"aca":["lbl"]}"#,
+        r#"{"acor":["Cx","C*"],"acop":34}"#,
+        r#"{"acor":["Cb"],"acop":63}"#,
+    ];
+    govern(&mut bench, &rules.join(","));
+    let expected = AccessGrant {
+        at: "cse-in/a/c".to_owned(),
+        ground: AccessGround::Rule {
+            policy: "cse-in/a/p".to_owned(),
+            number: 4,
+            originators: vec!["Cx".to_owned(), "C*".to_owned()],
+            operations: RETRIEVE | DISCOVER,
+        },
+    };
+    assert_eq!(granted(&mut bench, "Cb", "cse-in/a/c"), Some(expected.clone()));
+    // Its container's policies govern an instance.
+    assert_eq!(granted(&mut bench, "Cb", "cse-in/a/c/one"), Some(expected.clone()));
+    assert_eq!(granted(&mut bench, "Cb", "cse-in/a/c/la"), Some(expected));
+    assert_eq!(granted(&mut bench, "Dx", "cse-in/a/c"), None);
+    let ground = |bench: &mut Bench, from, to| granted(bench, from, to).map(|it| it.ground);
+    // The policy's own privileges name `Cboss` alone.
+    assert_eq!(ground(&mut bench, "Cb", "cse-in/a/p"), None);
+    let AccessGround::Rule { number: 1, operations: 63, .. } =
+        ground(&mut bench, "Cboss", "cse-in/a/p").unwrap()
+    else {
+        panic!("a rule of its own privileges")
+    };
+}
+
+#[test]
+fn without_a_policy_the_ground_is_who_somebody_is() {
+    let mut bench = Bench::with_container();
+    let ground = |bench: &mut Bench, from, to| granted(bench, from, to).map(|it| it.ground);
+    assert_eq!(ground(&mut bench, "Ca", "cse-in/a/c"), Some(AccessGround::Owner));
+    assert_eq!(ground(&mut bench, "Cb", "cse-in/a/c"), None);
+    assert_eq!(ground(&mut bench, "Ca", "cse-in"), Some(AccessGround::Registered));
+    assert_eq!(ground(&mut bench, "Cstranger", "cse-in"), None);
+    let own = bench.cse.retrieval_granted("cse-in/a/c", "/id-in", None);
+    assert_eq!(own.unwrap().ground, AccessGround::ThisCse);
+    assert_eq!(bench.cse.retrieval_granted("cse-in/a/missing", "/id-in", None), None);
 }
 
 #[test]

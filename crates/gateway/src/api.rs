@@ -9,6 +9,7 @@
 //! | request | answer |
 //! |---|---|
 //! | `{"do":"status"}` | the gateway's [`Status`](gatewright_planes::Status), its handlers with their counts, its UDP gateways and other parts |
+//! | `{"do":"measured-status","seconds":3}` | the same, with the time in each layer, which is measured until so long after the last such request |
 //! | `{"do":"metrics"}` | the same as OpenMetrics text, in one string |
 //! | `{"do":"events","since":7,"level":"warning"}` | `{"events":[`[`LogEntry`](crate::events::LogEntry)`],"missed":0}`; with `"follow":true` `{}`, then an event a line |
 //! | `{"do":"set-log-level","level":"debug"}` | the same, without `do` |
@@ -26,6 +27,7 @@
 //! | `{"do":"kept-differences","number":7}` | `{"number":7,"changes":[{"what":…,"how":…}]}`, those of a return to it |
 //! | `{"do":"roll-back","number":7}` | the same, those that were made |
 //! | `{"do":"log-refused","why":"gateway.toml:2:1: …"}` | `{}` |
+//! | `{"do":"show-hops","hops":[{"name":"mesh","median_ms":0.4,"budget_ms":20}]}` | `{}`; status and page show these delays from now on |
 //! | `{"do":"mesh"}` | a [`MeshState`](gatewright_lsr::MeshState) |
 //! | `{"do":"echo-mesh","node":"52:4a:…","class":2,"ttl":64}` | a [`MeshEcho`](gatewright_lsr::MeshEcho) |
 //! | `{"do":"cut-mesh-link","link":"eth1","cut":true}` | the same, without `do` |
@@ -47,7 +49,8 @@ pub use crate::status::{AttachedAnswer, StatusAnswer, UdpGatewayAnswer, status};
 pub use roll_back::KeptDescription;
 
 use crate::{
-    CaptureRequest, DescriptionCause, Gateway, MessageTraceRequest, ReloadError, TraceRequest,
+    CaptureRequest, DescriptionCause, Gateway, HopDelay, MessageTraceRequest, ReloadError,
+    TraceRequest,
     capture::{LOOK, Live, has_closed},
     clients::{Client, Clients, ProcessId, SERVED_MAX, WAITING_MAX},
     credentials_folder,
@@ -81,7 +84,12 @@ use std::{
 pub enum ControlRequest {
     /// The gateway's status and counters.
     Status,
-    /// The same as OpenMetrics text.
+    /// The same, with the times of layers.
+    MeasuredStatus {
+        /// How long they are measured after this request.
+        seconds: f64,
+    },
+    /// The status as OpenMetrics text.
     Metrics,
     /// Events that are in the log.
     Events {
@@ -147,6 +155,11 @@ pub enum ControlRequest {
     LogRefused {
         /// The first error with its place.
         why: String,
+    },
+    /// Show delays of hops, which somebody outside measures, beside their budgets.
+    ShowHops {
+        /// The hops; they replace those before.
+        hops: Vec<HopDelay>,
     },
     /// The state of the mesh's node.
     Mesh,
@@ -459,18 +472,10 @@ impl std::error::Error for Refused {}
 ///
 /// [`Refused`] in the gateway's words.
 pub fn answer(request: ControlRequest, gateway: &Gateway) -> Result<serde_json::Value, Refused> {
-    let value = match request {
-        ControlRequest::Status => serde_json::to_value(status(gateway)?),
-        ControlRequest::Metrics => serde_json::to_value(metrics(gateway)?),
+    match request {
         ControlRequest::Capture(_) | ControlRequest::Trace(_) | ControlRequest::TraceMessage(_) => {
-            return Err("the connection itself carries this".to_owned().into());
+            Err("the connection itself carries this".to_owned().into())
         }
-        ControlRequest::Events { since, level, .. } => {
-            let read = gateway.events().reader(since, least(level)).read(Duration::ZERO);
-            let events: Vec<_> = read.events.iter().map(|entry| &**entry).collect();
-            Ok(json!({ "events": events, "missed": read.missed }))
-        }
-        ControlRequest::Sojourn => serde_json::to_value(gateway.planes().sojourn()),
         ControlRequest::Attach(spec) => {
             let _in_force = gateway.in_force();
             let id = match placement_of(&spec, gateway)? {
@@ -505,10 +510,10 @@ pub fn answer(request: ControlRequest, gateway: &Gateway) -> Result<serde_json::
             Ok(json!({ "changes": changes }))
         }
         ControlRequest::UpgradeControl { .. } => {
-            return Err("this gateway cannot go on as another program: its description came by \
+            Err("this gateway cannot go on as another program: its description came by \
                         standard input, or its data plane has no process of its own"
                 .to_owned()
-                .into());
+                .into())
         }
         ControlRequest::ExchangeDataPlane => {
             // No reload changes meanwhile what the other process is to have.
@@ -524,10 +529,31 @@ pub fn answer(request: ControlRequest, gateway: &Gateway) -> Result<serde_json::
             gateway.planes().set_link(link, up).map_err(|error| error.to_string())?;
             Ok(json!({ "name": name, "up": up }))
         }
-        request @ (ControlRequest::SetLogLevel { .. } | ControlRequest::LogRefused { .. }) => {
-            return log_answer(request, gateway);
+        request @ (ControlRequest::SetLogLevel { .. }
+        | ControlRequest::LogRefused { .. }
+        | ControlRequest::Events { .. }) => log_answer(request, gateway),
+        request @ (ControlRequest::Status
+        | ControlRequest::MeasuredStatus { .. }
+        | ControlRequest::Metrics
+        | ControlRequest::ShowHops { .. }
+        | ControlRequest::Sojourn) => status_answer(request, gateway),
+        request => network_answer(request, gateway),
+    }
+}
+
+/// Answers a request about the gateway's state and counters.
+fn status_answer(request: ControlRequest, gateway: &Gateway) -> Result<serde_json::Value, Refused> {
+    let value = match request {
+        ControlRequest::Metrics => serde_json::to_value(metrics(gateway)?),
+        ControlRequest::Sojourn => serde_json::to_value(gateway.planes().sojourn()),
+        ControlRequest::MeasuredStatus { seconds } => {
+            serde_json::to_value(gateway.measured_status(seconds)?)
         }
-        request => return network_answer(request, gateway),
+        ControlRequest::ShowHops { hops } => {
+            gateway.hops.show(hops)?;
+            Ok(json!({}))
+        }
+        _ => serde_json::to_value(status(gateway)?),
     };
     value.map_err(|error| error.to_string().into())
 }
@@ -535,6 +561,11 @@ pub fn answer(request: ControlRequest, gateway: &Gateway) -> Result<serde_json::
 /// Answers a request about the event log.
 fn log_answer(request: ControlRequest, gateway: &Gateway) -> Result<serde_json::Value, Refused> {
     match request {
+        ControlRequest::Events { since, level, .. } => {
+            let read = gateway.events().reader(since, least(level)).read(Duration::ZERO);
+            let events: Vec<_> = read.events.iter().map(|entry| &**entry).collect();
+            Ok(json!({ "events": events, "missed": read.missed }))
+        }
         ControlRequest::LogRefused { why } => {
             gateway.log_refused(&why);
             Ok(json!({}))

@@ -9,6 +9,7 @@ use crate::{
     descriptor_need,
     events::{EventLog, LogOptions, LogPart, Watcher},
     handlers::Handlers,
+    hops::ShownHops,
     last_good::{DescriptionCause, LastGood},
     links::Links,
     messages::{ConversationAnswer, MessageTraceRequest, Messages},
@@ -65,6 +66,8 @@ pub struct Gateway {
     upgrade: Option<ProgramExec>,
     /// What the data plane's process keeps of what was set by command.
     pub(crate) by_command: Mutex<Option<String>>,
+    /// What somebody outside measures.
+    pub(crate) hops: ShownHops,
 }
 
 /// Shows the operator a line on how something was started.
@@ -328,6 +331,7 @@ impl Gateway {
             last_good: LastGood::default(),
             upgrade: None,
             by_command,
+            hops: ShownHops::default(),
         };
         this.keep_by_command();
         Ok(this)
@@ -523,6 +527,16 @@ impl Gateway {
     /// In words, if its workers have ended.
     pub fn status(&self) -> Result<StatusAnswer, String> {
         status::status(self)
+    }
+
+    /// As [`Self::status`], with the times of layers, ways and handlers, which are measured until
+    /// `seconds` after the last call.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::status`].
+    pub fn measured_status(&self, seconds: f64) -> Result<StatusAnswer, String> {
+        status::measured_status(self, seconds)
     }
 
     /// Ends everything and returns the last status and counters. Control socket and metrics page

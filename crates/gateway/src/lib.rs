@@ -25,6 +25,7 @@ mod error;
 pub mod events;
 mod gateway;
 mod handlers;
+mod hops;
 mod host_interface;
 mod last_good;
 mod links;
@@ -59,6 +60,7 @@ pub use gateway::{
 pub use gatewright_part::{Change, ENDED, LogEvent, LogLevel, Part, open_file};
 /// The setup that embedders write in code.
 pub use gatewright_planes::{LinkSetup, Planes, PlanesError, Setup};
+pub use hops::HopDelay;
 pub use last_good::DescriptionCause;
 pub use links::{Links, unfit_devices};
 pub use messages::{

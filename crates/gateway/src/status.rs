@@ -5,13 +5,15 @@ use crate::{
     balance::BalanceStatus,
     delay_models::RelayDelay,
     events::EventCount,
+    hops::HopDelay,
     messages::{AttachedMessages, MessageCounts},
 };
 use gatewright_config::MessageHandler;
 use gatewright_part::NamedStatus;
-use gatewright_planes::{Status, UdpGateway};
+use gatewright_planes::{MeasuredTime, Status, UdpGateway};
 use gatewright_stack::Attachment;
 use serde::Serialize;
+use std::time::Duration;
 
 /// The answer to `status`.
 #[derive(Clone, Debug, Serialize)]
@@ -37,6 +39,9 @@ pub struct StatusAnswer {
     /// Why the last good description runs instead of the file's, if it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fallback: Option<String>,
+    /// Delays of hops beside their budgets, if somebody shows them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hops: Vec<HopDelay>,
 }
 
 /// A built-in handler.
@@ -60,6 +65,9 @@ pub struct AttachedAnswer {
     /// Requests refused, if it handles messages and refuses some.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<u64>,
+    /// The time in it, if it handles packets and that is asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub measured: Option<MeasuredTime>,
 }
 
 /// A UDP gateway's counters.
@@ -88,6 +96,29 @@ pub(crate) fn metrics(gateway: &Gateway) -> Result<String, String> {
 ///
 /// In words, if its worker has ended.
 pub fn status(gateway: &Gateway) -> Result<StatusAnswer, String> {
+    Ok(answer(gateway, gateway.planes().status().map_err(|error| error.to_string())?))
+}
+
+/// Maximum time for which one request measures the times of layers: the longest interval of `top`,
+/// and a little.
+const MEASURED_MAX: Duration = Duration::from_secs(3700);
+
+/// As [`status`], with the times of layers, ways and handlers, which are measured from the first
+/// request until `seconds` after the last one.
+///
+/// # Errors
+///
+/// In words, if its worker has ended.
+pub(crate) fn measured_status(gateway: &Gateway, seconds: f64) -> Result<StatusAnswer, String> {
+    let time = Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())?;
+    let planes = gateway.planes().measured_status(time.min(MEASURED_MAX));
+    Ok(answer(gateway, planes.map_err(|error| error.to_string())?))
+}
+
+fn answer(gateway: &Gateway, mut planes: Status) -> StatusAnswer {
+    let times = std::mem::take(&mut planes.handler_times);
+    let measured_of =
+        |id| times.iter().find(|(measured, _)| *measured == id).map(|(_, time)| *time);
     let names = gateway.links.names();
     let standing = gateway.handlers.attached();
     let handlers = gateway.planes().handlers();
@@ -104,15 +135,15 @@ pub fn status(gateway: &Gateway) -> Result<StatusAnswer, String> {
             missed: missed.map(|missed| missed + gateway.handlers.unrecorded(attached.id)),
             messages: None,
             refused: None,
+            measured: measured_of(attached.id),
         }
     });
     let at_messages = gateway.messages.attached();
     let attached = attached.chain(at_messages.iter().map(messages_answer));
-    let mut planes = gateway.planes().status().map_err(|error| error.to_string())?;
     let parts = gateway.parts_told();
     planes.sojourn.extend(parts.iter().flat_map(|part| part.told.sojourns.iter().cloned()));
     let (delays, delays_left_out) = gateway.delays();
-    Ok(StatusAnswer {
+    StatusAnswer {
         gateway: planes,
         attached: attached.collect(),
         udp_gateways: gateway.udp_gateways.map(relay_answer),
@@ -122,7 +153,8 @@ pub fn status(gateway: &Gateway) -> Result<StatusAnswer, String> {
         balances: gateway.balances(),
         events: gateway.events().counts(),
         fallback: gateway.fallback(),
-    })
+        hops: gateway.hops.now(),
+    }
 }
 
 /// The answer for a handler at messages.
@@ -139,6 +171,7 @@ fn messages_answer(one: &AttachedMessages) -> AttachedAnswer {
         missed: captures.then_some(missed),
         messages: looks.then_some(messages),
         refused: (!looks).then_some(refused),
+        measured: None,
     }
 }
 

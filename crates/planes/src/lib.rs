@@ -59,6 +59,6 @@ pub use setup::{
 };
 pub use start_pages::{SETTLED_AFTER, release_start_pages};
 pub use status::{
-    IcmpStatus, LayerStatus, LinkStatus, PlanesStatus, QueueStatus, Status, WayStatus,
-    WorkerStatus, named_counters,
+    IcmpStatus, LayerStatus, LinkStatus, MeasuredTime, PlanesStatus, QueueStatus, Status,
+    WayStatus, WorkerStatus, named_counters,
 };

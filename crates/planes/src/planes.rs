@@ -6,7 +6,10 @@ use crate::{
     kernel::{Follower, Kernel},
     setup::{LinkSetup, ProcessSetup, Setup},
     start::{self, Started},
-    status::{IcmpStatus, LinkStatus, PlanesStatus, Status, WorkerStatus, link_counters},
+    status::{
+        IcmpStatus, LayerStatus, LinkStatus, MeasuredTime, PlanesStatus, Status, WayStatus,
+        WorkerStatus, link_counters,
+    },
 };
 use gatewright_data::{
     DataError, DataPlane, Downtime, EventQueue, FoundPlane, HandlerNow, LinkNow, OpenCapture, Pace,
@@ -17,7 +20,8 @@ use gatewright_link::LinkInfo;
 use gatewright_packet::LinkIndex;
 use gatewright_part::{EventSink, Sojourn};
 use gatewright_stack::{
-    Attachment, AttachmentId, Handler, Sockets, TraceStep, VirtualLink, Wake, builtin::Match,
+    Attachment, AttachmentId, GraphTimes, Handler, Sockets, TraceStep, VirtualLink, Wake,
+    builtin::Match,
 };
 use gatewright_tables::CounterOwner;
 use gatewright_wire::{Framing, MacAddress};
@@ -443,6 +447,27 @@ impl Planes {
     ///
     /// [`DataError::Ended`] if the worker has ended.
     pub fn status(&self) -> Result<Status, PlanesError> {
+        self.status_with(None)
+    }
+
+    /// As [`Self::status`], with the times of layers, ways and handlers, which are measured from the
+    /// first call until `time` after the last one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::status`].
+    pub fn measured_status(&self, time: Duration) -> Result<Status, PlanesError> {
+        let times = match self.port().ask(PortRequest::Measure(time)) {
+            Ok(PortAnswer::Measured(times)) => times,
+            // While its process is away nothing is measured.
+            Err(DataError::Ended) if self.plane.process().is_some() => GraphTimes::default(),
+            Ok(_) => return Err(DataError::Ended.into()),
+            Err(error) => return Err(error.into()),
+        };
+        self.status_with(Some(&times))
+    }
+
+    fn status_with(&self, times: Option<&GraphTimes>) -> Result<Status, PlanesError> {
         // Asked before the counters are read: those of the kernel are then in the table, too.
         let now = self.links_now()?;
         let control = self.control();
@@ -468,6 +493,8 @@ impl Planes {
         let several = (0..self.plane.len()).filter(|_| self.plane.len() > 1);
         let workers = several.map(|worker| WorkerStatus::new(worker, &table)).collect();
         let (mut layers, mut ways) = (control.layers(&sums), control.ways(&sums));
+        let measured_runs = times.map(|times| times.runs);
+        let handler_times = add_times(times, &mut layers, &mut ways);
         // Edges name their ends by the places of the layers that are left.
         let kept: Vec<bool> = layers.iter().map(|layer| is_there(layer.link)).collect();
         let left = |place: Option<usize>| {
@@ -492,6 +519,8 @@ impl Planes {
             sojourn: vec![Sojourn { mode: "graph", times: self.sojourn(), ..Sojourn::default() }],
             workers,
             next_hops: control.next_hops(&sums),
+            handler_times,
+            measured_runs,
         })
     }
 
@@ -634,6 +663,22 @@ impl Drop for InGraph {
     fn drop(&mut self) {
         self.set(false);
     }
+}
+
+/// Adds the measured times to layers and ways, which are all of the plan; returns those of handlers.
+fn add_times(
+    times: Option<&GraphTimes>,
+    layers: &mut [LayerStatus],
+    ways: &mut [WayStatus],
+) -> Vec<(AttachmentId, MeasuredTime)> {
+    let Some(times) = times else { return Vec::new() };
+    for (layer, time) in layers.iter_mut().zip(&times.layers) {
+        layer.measured = Some((*time).into());
+    }
+    for (way, time) in ways.iter_mut().zip(&times.ways) {
+        way.measured = Some((*time).into());
+    }
+    times.handlers.iter().map(|(id, time)| (*id, (*time).into())).collect()
 }
 
 /// Maximum time for the workers to return a trace that is ended.

@@ -6,7 +6,9 @@ use gatewright_data::{HandlerNow, LinkNow, WORKER_ITEMS};
 use gatewright_link::{DriverForwarding, LinkCounters, LinkInfo, LinkState};
 use gatewright_packet::LinkIndex;
 use gatewright_part::Sojourn;
-use gatewright_stack::{AddressState, Binding, EdgeTarget, IcmpCounts, Interface};
+use gatewright_stack::{
+    AddressState, AttachmentId, Binding, EdgeTarget, IcmpCounts, Interface, TimeSum,
+};
 use gatewright_tables::{Counted, CounterOwner, CounterSums, CounterTable};
 use serde::Serialize;
 use std::time::Duration;
@@ -31,6 +33,9 @@ pub struct Status {
     /// Its attached handlers: id, position, and packets taken.
     #[serde(serialize_with = "handlers")]
     pub handlers: Vec<HandlerNow>,
+    /// The times in handlers, if they are asked for; those that a packet has passed meanwhile.
+    #[serde(skip)]
+    pub handler_times: Vec<(AttachmentId, MeasuredTime)>,
     /// The state followed from the kernel, where links are shared with it.
     pub kernel: Option<KernelStatus>,
     /// Sojourn times of packets in the graph; a gateway adds those of its relays and programs.
@@ -40,6 +45,24 @@ pub struct Status {
     /// The next hops by which drivers have forwarded packets, and those of groups by which the graph
     /// has.
     pub next_hops: Vec<NextHopStatus>,
+    /// Runs of the graph that were measured, if the times of layers are asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub measured_runs: Option<u64>,
+}
+
+/// The time that measured packets took at one place since somebody began to ask for it.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
+pub struct MeasuredTime {
+    /// Packets.
+    pub packets: u64,
+    /// Nanoseconds for all of them.
+    pub ns: u64,
+}
+
+impl From<TimeSum> for MeasuredTime {
+    fn from(TimeSum { packets, ns }: TimeSum) -> Self {
+        Self { packets, ns }
+    }
 }
 
 /// The processes of the planes at one moment.
@@ -240,6 +263,9 @@ pub struct LayerStatus {
     pub link: Option<u16>,
     /// Its drops, by reason.
     pub drops: Vec<(String, u64)>,
+    /// The time in it, if that is asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub measured: Option<MeasuredTime>,
 }
 
 impl LayerStatus {
@@ -248,7 +274,7 @@ impl LayerStatus {
         link: Option<LinkIndex>,
         drops: Vec<(String, u64)>,
     ) -> Self {
-        Self { layer, link: link.map(|link| link.0), drops }
+        Self { layer, link: link.map(|link| link.0), drops, measured: None }
     }
 }
 
@@ -305,6 +331,10 @@ pub struct WayStatus {
     pub to_device: bool,
     /// Packets that passed it.
     pub packets: u64,
+    /// The time of packets behind it, in its layer or in handing frames to its device, if that is
+    /// asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub measured: Option<MeasuredTime>,
 }
 
 impl WayStatus {
@@ -323,6 +353,7 @@ impl WayStatus {
             layer,
             to_device: matches!(way.to, EdgeTarget::Device(_)),
             packets,
+            measured: None,
         }
     }
 }

@@ -6,23 +6,23 @@ use gatewright_gateway::api::ControlRequest;
 use gatewright_histogram::Histogram;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::fmt::Write;
+use std::{fmt::Write, time::Duration};
 
 /// The shape of its answer.
 pub const JSON: &str = "{planes: {mode, control, data, running, given_up, adopted, version}, uptime, links: [{link, name, device, mode, why, kernel, up, state, mtu, mac, addresses, queues: [{queue, worker}], counters, forwarding, forwards_in_driver, not_redirected, in_driver: [{outcome, packets, octets}]}], \
-     layers: [{layer, link, drops}], ways: [{at, side, link, from, to, layer, to_device, packets}], unclaimed, icmp: [{ip_version, type, message, received, sent, rate_limited}], \
+     layers: [{layer, link, drops, measured: {packets, ns}}], ways: [{at, side, link, from, to, layer, to_device, packets, measured: {packets, ns}}], unclaimed, icmp: [{ip_version, type, message, received, sent, rate_limited}], \
      handlers: [{id, at, taken}], \
      kernel: {routes, forwarded, neighbours, renewed, overruns, withdrawn}, \
      delays: [{mode, relay, handler, seconds, samples, rate, a_us, c_ns, load, predicted_p99_us, measured_p99_us, drifts}], delays_left_out, \
      balances: [{name, policy, admitted, refused, relays: [{address, flows, load, a_us, c_ns, \
      reachability: {left_out, unreachable}}]}], \
      sojourn: [{mode, relay, handler, count, sum, largest, p50, p99, value_squares, octets, octet_squares, products, buckets}], \
-     workers: [{worker, received, taken, given}], next_hops: [{link, via, packets, octets, in_graph}], \
-     attached: [{id, handler, at, packets, octets, missed, messages, refused}], \
+     workers: [{worker, received, taken, given}], next_hops: [{link, via, packets, octets, in_graph}], measured_runs, \
+     attached: [{id, handler, at, packets, octets, missed, messages, refused, measured: {packets, ns}}], \
      udp_gateways: [{name, received, sent, returned, lost}], \
      parts: [{name, words, gauges, counters, alarms: [{name, raised, subjects: [{subject, since, detail}]}], histograms: [{name, count, sum, largest, p50, p99, value_squares, octets, octet_squares, products, buckets}], \
      handlers: [{program, handler, started, finished, failed}]}], \
-     events: [{part, kind, level, events, suppressed}], fallback}; fallback is why the last good description runs, if it does; times are {secs, nanos}, those of histograms nanoseconds; buckets are [its largest value, count]; with --metrics one string";
+     events: [{part, kind, level, events, suppressed}], fallback, hops: [{name, median_ms, budget_ms}]}; fallback is why the last good description runs, if it does; times are {secs, nanos}, those of histograms nanoseconds; buckets are [its largest value, count]; measured and measured_runs are there with --layers; with --metrics one string";
 
 /// Shows the state and the counters of a running gateway: links, handlers, drops by layer and
 /// reason.
@@ -33,7 +33,13 @@ pub struct Status {
     /// Print the counters as OpenMetrics text.
     #[arg(long)]
     metrics: bool,
+    /// Measure for a second how long packets take in each layer, and show that, too.
+    #[arg(long, conflicts_with = "metrics")]
+    layers: bool,
 }
+
+/// How long the times of layers are measured.
+const MEASURED_FOR: Duration = Duration::from_secs(1);
 
 impl Status {
     /// Runs it.
@@ -47,7 +53,16 @@ impl Status {
             face.answer(&page, || page.as_str().unwrap_or_default().to_owned())?;
             return Ok(Exit::Success);
         }
-        let status = self.which.ask(&ControlRequest::Status)?;
+        let request = if self.layers {
+            let request =
+                ControlRequest::MeasuredStatus { seconds: MEASURED_FOR.as_secs_f64() * 2.0 };
+            self.which.ask(&request)?;
+            std::thread::sleep(MEASURED_FOR);
+            request
+        } else {
+            ControlRequest::Status
+        };
+        let status = self.which.ask(&request)?;
         face.answer(&status, || text(&status))?;
         Ok(Exit::Success)
     }
@@ -327,7 +342,53 @@ fn text(status: &Value) -> String {
         let _ = writeln!(out, "dropped without a receiving layer: {}", unclaimed.join(", "));
     }
     sojourns(status, &mut out);
+    hops(status, &mut out);
+    times(status, &mut out);
     out
+}
+
+/// Delays of hops beside their budgets, as somebody outside measures them.
+fn hops(status: &Value, out: &mut String) {
+    for hop in list(status, "hops") {
+        let ms = |name: &str| hop.get(name).and_then(Value::as_f64);
+        let (name, budget) = (word(hop, "name"), ms("budget_ms").unwrap_or_default());
+        let _ = match ms("median_ms") {
+            Some(median) => {
+                let late = if median > budget { ": LATE" } else { "" };
+                writeln!(out, "hop {name}: median {median:.2} ms, at most {budget} ms{late}")
+            }
+            None => writeln!(out, "hop {name}: not measured yet, at most {budget} ms"),
+        };
+    }
+}
+
+/// The mean times of measured packets: in layers, in handing frames to devices, in handlers.
+fn times(status: &Value, out: &mut String) {
+    let Some(runs) = status.get("measured_runs").and_then(Value::as_u64) else { return };
+    let _ = writeln!(out, "measured: {runs} batches, one in a millisecond at most");
+    let links = list(status, "links");
+    let on = |of: &Value| {
+        let link = of.get("link").and_then(Value::as_u64);
+        let found = links.iter().find(|one| link.is_some() && Some(number(one, "link")) == link);
+        found.map_or_else(String::new, |link| format!(" {}", word(link, "name")))
+    };
+    let mut told = |what: String, of: &Value| {
+        let measured = of.get("measured").unwrap_or(&Value::Null);
+        if let (packets @ 1.., ns) = (number(measured, "packets"), number(measured, "ns")) {
+            let mean = ns / packets;
+            let _ = writeln!(out, "     {what}: {mean} ns a packet, of {packets}");
+        }
+    };
+    for layer in list(status, "layers") {
+        told(format!("{}{}", word(layer, "layer"), on(layer)), layer);
+    }
+    let is_device = |way: &&Value| way.get("to_device").and_then(Value::as_bool) == Some(true);
+    for way in list(status, "ways").iter().filter(is_device) {
+        told(format!("to device{}", on(way)), way);
+    }
+    for one in list(status, "attached") {
+        told(format!("handler {} {}", number(one, "id"), word(one, "handler")), one);
+    }
 }
 
 /// Balances with the flows and loads of their relays.
@@ -420,6 +481,31 @@ mod tests {
         let expected = "     model: 12.3 µs + 1.50 ns an octet, load 2.1 %; in the last 5 s 99 % \
              within 99.0 µs, predicted ?: DRIFT\n";
         assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn times_are_told_of_what_was_measured() {
+        let measured = |packets: u64, ns: u64| json!({ "packets": packets, "ns": ns });
+        let mut out = String::new();
+        let mut status = json!({
+            "links": [{ "link": 1, "name": "wan" }],
+            "layers": [
+                { "layer": "ipv4", "link": null, "measured": measured(40, 3560) },
+                { "layer": "arp", "link": null, "measured": measured(0, 0) },
+                { "layer": "ethernet", "link": 1, "measured": measured(20, 200) }],
+            "ways": [
+                { "link": 1, "to_device": true, "measured": measured(10, 5000) },
+                { "link": 1, "to_device": false, "measured": measured(10, 5000) }],
+            "attached": [{ "id": 3, "handler": "count", "measured": measured(10, 30) }, { "id": 4 }],
+        });
+        times(&status, &mut out);
+        assert_eq!(out, "", "nothing was asked for");
+        status["measured_runs"] = 7.into();
+        times(&status, &mut out);
+        let expected = "measured: 7 batches, one in a millisecond at most\n     \
+             ipv4: 89 ns a packet, of 40\n     ethernet wan: 10 ns a packet, of 20\n     \
+             to device wan: 500 ns a packet, of 10\n     handler 3 count: 3 ns a packet, of 10\n";
+        assert_eq!(out, expected);
     }
 
     #[test]

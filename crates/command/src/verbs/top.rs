@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 
 /// The shape of its answer.
 pub const JSON: &str = "an object for each round: {uptime_seconds, seconds, links: [{name, up, state, mode, received, \
-     received_bits, sent, sent_bits}], workers: [{worker, received, taken, given}], layers: [{layer, receive, transmit}], \
+     received_bits, sent, sent_bits}], workers: [{worker, received, taken, given}], layers: [{layer, receive, transmit, ns}], \
      drops: [{by, reason, rate, total}], handlers: [{id, handler, at, packets, messages}], \
      programs: [{program, handler, started, failed, failed_total, p50_ns, p99_ns}], sojourn: {packets, p50_ns, p90_ns, p99_ns, p999_ns}}; rates are packets, messages or \
-     bits a second";
+     bits a second; ns is the mean time of a packet in its layer";
 
-/// Shows the activity of a running gateway, live: rates by link, layer and handler of a program, drops
-/// by reason, delays of packets and messages.
+/// Shows the activity of a running gateway, live: rates by link, layer and handler of a program, the
+/// time of a packet in each layer, drops by reason, delays of packets and messages.
 ///
 /// On a terminal it refreshes each second until it is interrupted. Elsewhere, with --once and with
 /// --json it shows one interval.
@@ -86,7 +86,9 @@ impl Top {
     }
 
     fn look(&self) -> Result<Look> {
-        let status = self.which.ask(&ControlRequest::Status)?;
+        // Until the next look, which may come a little late.
+        let seconds = (self.interval + Duration::from_secs(2)).as_secs_f64();
+        let status = self.which.ask(&ControlRequest::MeasuredStatus { seconds })?;
         Ok(Look { status, sojourn: self.which.ask(&ControlRequest::Sojourn)? })
     }
 }
@@ -185,10 +187,12 @@ fn text(rates: &Rates) -> String {
         let [received, taken, given] = [one.received, one.taken, one.given].map(scaled);
         let _ = writeln!(out, "{:<18}{received:>11}{taken:>11}{given:>11}", one.worker);
     }
-    let _ = writeln!(out, "\n{:<18}{:>11}{:>11}", "LAYER", "up pkt/s", "down pkt/s");
+    let (up, down, time) = ("up pkt/s", "down pkt/s", "ns/pkt");
+    let _ = writeln!(out, "\n{:<18}{up:>11}{down:>11}{time:>11}", "LAYER");
     for layer in rates.layers.iter().filter(|layer| layer.receive + layer.transmit > 0.0) {
         let (up, down) = (scaled(layer.receive), scaled(layer.transmit));
-        let _ = writeln!(out, "{:<18}{up:>11}{down:>11}", layer.layer);
+        let time = layer.ns.map_or_else(|| "-".to_owned(), |ns| format!("{ns:.0}"));
+        let _ = writeln!(out, "{:<18}{up:>11}{down:>11}{time:>11}", layer.layer);
     }
     if !rates.handlers.is_empty() {
         let _ = writeln!(out, "\n{:<18}{:>11}  where", "HANDLER", "pkt/s");

@@ -24,7 +24,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 fn layer(layer: &'static str, link: Option<u16>, drops: &[(&str, u64)]) -> LayerStatus {
     let drops = drops.iter().map(|&(reason, count)| (reason.to_owned(), count)).collect();
-    LayerStatus { layer, link, drops }
+    LayerStatus { layer, link, drops, measured: None }
 }
 
 fn link(name: &str) -> LinkStatus {
@@ -89,6 +89,7 @@ fn attached() -> Vec<AttachedAnswer> {
         missed: None,
         messages: None,
         refused: None,
+        measured: None,
     };
     let at_messages = AttachedAnswer {
         id: 2,
@@ -99,6 +100,7 @@ fn attached() -> Vec<AttachedAnswer> {
         missed: Some(0),
         messages: Some(8),
         refused: None,
+        measured: None,
     };
     vec![at_packets, at_messages]
 }
@@ -176,6 +178,7 @@ fn status() -> StatusAnswer {
         to: None,
         to_device: false,
         packets: 5,
+        measured: None,
     };
     let gateway = Status {
         planes: PlanesStatus::default(),
@@ -204,6 +207,8 @@ fn status() -> StatusAnswer {
         kernel: Some(KernelStatus { routes: 9, overruns: 2, ..KernelStatus::default() }),
         sojourn: sojourns(),
         next_hops: Vec::new(),
+        handler_times: Vec::new(),
+        measured_runs: None,
         workers: vec![
             WorkerStatus { worker: 0, received: 11, taken: 5, given: 6 },
             WorkerStatus { worker: 1, received: 12, taken: 6, given: 5 },
@@ -231,6 +236,7 @@ fn status() -> StatusAnswer {
         balances: vec![balance()],
         events,
         fallback: None,
+        hops: Vec::new(),
     }
 }
 

@@ -56,12 +56,14 @@ pub(super) struct WorkerRates {
     pub(super) given: f64,
 }
 
-/// A layer of the graph, on all links: packets a second.
+/// A layer of the graph, on all links: packets a second, and the time in it.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct LayerRates {
     pub(super) layer: String,
     pub(super) receive: f64,
     pub(super) transmit: f64,
+    /// The mean time in it of a packet that was measured in this interval, in nanoseconds.
+    pub(super) ns: Option<f64>,
 }
 
 /// Drops of a link or layer, by reason.
@@ -211,6 +213,9 @@ impl Rate {
                 _ => known.transmit += rate,
             }
         }
+        for layer in &mut layers {
+            layer.ns = measured_in(old, new, &layer.layer);
+        }
         layers
     }
 
@@ -332,6 +337,24 @@ fn all_drops(status: &Value) -> BTreeMap<(String, String), u64> {
     drops
 }
 
+/// Packets measured in the layers of a name, and the nanoseconds for all of them.
+fn measured(status: &Value, layer: &str) -> (u64, u64) {
+    let of_layer = list(status, "layers").iter().filter(|one| word(one, "layer") == layer);
+    of_layer.filter_map(|one| one.get("measured")).fold((0, 0), |(packets, ns), more| {
+        (packets + number(more, "packets"), ns + number(more, "ns"))
+    })
+}
+
+/// The mean nanoseconds of a packet that was measured in a layer between two looks.
+#[expect(clippy::cast_precision_loss, reason = "a mean needs no 64 bits")]
+fn measured_in(old: &Value, new: &Value, layer: &str) -> Option<f64> {
+    let ((before, before_ns), (packets, ns)) = (measured(old, layer), measured(new, layer));
+    // A measurement that has begun anew meanwhile has fewer.
+    let (packets, ns) =
+        packets.checked_sub(before).zip(ns.checked_sub(before_ns)).unwrap_or((packets, ns));
+    (packets > 0).then(|| ns as f64 / packets as f64)
+}
+
 /// The handlers of programs in a status.
 fn program_handlers(status: &Value) -> impl Iterator<Item = &Value> {
     list(status, "parts").iter().flat_map(|part| list(part, "handlers"))
@@ -365,7 +388,8 @@ mod tests {
             "links": [{ "name": "lan", "up": true, "state": "up", "mode": "TAP", "counters":
                 [["received", received], ["received_octets", received * 100], ["sent", 0],
                  ["sent_octets", 0], ["receive_overrun", 0], ["partial_checksums", received]] }],
-            "layers": [{ "layer": "ipv4", "link": null, "drops": [["hop-limit", hop_limit]] }],
+            "layers": [{ "layer": "ipv4", "link": null, "drops": [["hop-limit", hop_limit]],
+                "measured": { "packets": received / 10, "ns": received * 9 } }],
             "ways": [
                 { "at": "ether:ipv4", "side": "receive", "layer": "ipv4", "packets": received },
                 { "at": "ip:udp", "side": "transmit", "layer": "ipv4", "packets": 2 },
@@ -392,6 +416,7 @@ mod tests {
         assert_eq!((link.received, link.received_bits, link.sent), (100.0, 80_000.0, 0.0));
         let layer = &rates.layers[0];
         assert_eq!((layer.layer.as_str(), layer.receive, layer.transmit), ("ipv4", 100.0, 0.0));
+        assert_eq!(layer.ns, Some(90.0));
         let told: Vec<_> = rates
             .drops
             .iter()
@@ -435,5 +460,12 @@ mod tests {
     fn a_counter_that_began_anew_counts_from_zero() {
         let rates = rates(Some(&look(1, 500, 0, &json!([]))), &look(2, 50, 0, &json!([])));
         same(rates.links[0].received, 50.0);
+        assert_eq!(rates.layers[0].ns, Some(90.0));
+    }
+
+    #[test]
+    fn a_layer_of_which_no_packet_was_measured_has_no_mean_time() {
+        let look = || look(1, 500, 0, &json!([]));
+        assert_eq!(rates(Some(&look()), &look()).layers[0].ns, None);
     }
 }

@@ -12,6 +12,7 @@ use gatewright_command::{
     exit::{Exit, Failure},
     face::Face,
 };
+use gatewright_gateway::HopDelay;
 use gatewright_testbed::{Process, wait_until};
 use monitor::ReadingMonitor;
 use network::{DEVICES, MONITOR, Member, StoryNetwork, WITHIN, text};
@@ -37,12 +38,25 @@ const MEASURED: [&str; 2] = ["spo2", "pulse-rate"];
 /// The device, by the system-id that the simulator gives its first one.
 const DEVICE: &str = "phd-0247000100000001";
 
-/// Budgets of the hops: medians, so that one moment of a busy machine is not a fault.
-const MESH_MAX_MS: f64 = 20.0;
-const STORED_MAX_MS: f64 = 150.0;
-const PLANE_MAX_MS: f64 = 5.0;
-const ABOVE_MAX_MS: f64 = 500.0;
-const MONITOR_MAX_MS: f64 = 500.0;
+/// A hop of a reading: its budget, and how its delay is measured. Delays are medians, so that one
+/// moment of a busy machine is not a fault.
+struct Hop {
+    name: &'static str,
+    budget_ms: f64,
+    measure_ms: fn(&StoryDemo) -> Result<f64, String>,
+}
+
+/// The hops, in the order of a reading's way.
+const HOPS: [Hop; 5] = [
+    Hop { name: "mesh, there and back", budget_ms: 20.0, measure_ms: StoryDemo::mesh_ms },
+    Hop { name: "gateway, until stored", budget_ms: 150.0, measure_ms: StoryDemo::stored_ms },
+    Hop { name: "data plane", budget_ms: 5.0, measure_ms: StoryDemo::plane_ms },
+    Hop { name: "gateway to IN-CSE", budget_ms: 500.0, measure_ms: StoryDemo::above_ms },
+    Hop { name: "IN-CSE to monitor", budget_ms: 500.0, measure_ms: StoryDemo::monitor_ms },
+];
+
+/// How often the page is shown the delays of the hops.
+const SHOWN_EVERY: Duration = Duration::from_secs(1);
 
 const PICTURE: &str = "
                  ┌── b ──┐
@@ -61,6 +75,8 @@ struct StoryReport {
     received: usize,
     twice: usize,
     mails: usize,
+    /// The delay of each hop at the end, beside its budget.
+    hops: Vec<HopDelay>,
     passed: bool,
 }
 
@@ -76,6 +92,8 @@ struct StoryDemo {
     /// What the oximeter says at its end.
     device: Value,
     stored: Vec<String>,
+    /// The last delay of each hop.
+    hops: Vec<HopDelay>,
 }
 
 type Outcome = Result<String, String>;
@@ -88,23 +106,24 @@ const CHECKS: [(&str, Check); 12] = [
     ("it reports, a cable is cut", StoryDemo::path_is_cut),
     ("each reading arrives once", StoryDemo::once_each),
     ("an alarm leaves as mail", StoryDemo::alarm_leaves),
-    ("delay: mesh, there and back", StoryDemo::mesh_delay),
-    ("delay: gateway, until stored", StoryDemo::stored_delay),
-    ("delay: data plane", StoryDemo::plane_delay),
-    ("delay: gateway to IN-CSE", StoryDemo::above_delay),
-    ("delay: IN-CSE to monitor", StoryDemo::monitor_delay),
+    ("delay: mesh, there and back", |story| story.delay(0)),
+    ("delay: gateway, until stored", |story| story.delay(1)),
+    ("delay: data plane", |story| story.delay(2)),
+    ("delay: gateway to IN-CSE", |story| story.delay(3)),
+    ("delay: IN-CSE to monitor", |story| story.delay(4)),
     ("all of it ends", StoryDemo::ends),
 ];
-
-/// A delay in ms against its budget.
-fn within(ms: f64, most: f64) -> Outcome {
-    let said = format!("median {ms:.2} ms, at most {most:.0}");
-    if ms <= most { Ok(said) } else { Err(said) }
-}
 
 /// The member at `path` as a number.
 fn number(value: &Value, path: &str) -> Result<f64, String> {
     value.pointer(path).and_then(Value::as_f64).ok_or_else(|| format!("no {path}"))
+}
+
+impl Hop {
+    /// The hop before anything is measured.
+    fn unmeasured(&self) -> HopDelay {
+        HopDelay { name: self.name.to_owned(), median_ms: None, budget_ms: self.budget_ms }
+    }
 }
 
 impl StoryDemo {
@@ -121,6 +140,7 @@ impl StoryDemo {
             before: BTreeSet::new(),
             device: Value::Null,
             stored: Vec::new(),
+            hops: HOPS.iter().map(Hop::unmeasured).collect(),
         })
     }
 
@@ -186,9 +206,11 @@ impl StoryDemo {
 
     fn path_is_cut(&mut self) -> Outcome {
         let device = self.simulate(self.seconds)?;
-        sleep(Duration::from_secs(self.seconds) / 2);
+        let half = Duration::from_secs(self.seconds) / 2;
+        self.show_hops_for(half)?;
         let before = self.network.path()?;
         self.network.cut(&before)?;
+        self.show_hops_for(half)?;
         self.device = Self::outcome(device)?;
         let after = self.network.path()?;
         let of = |name: &str| number(&self.device, &format!("/{name}"));
@@ -247,34 +269,69 @@ impl StoryDemo {
         }
     }
 
-    fn mesh_delay(&mut self) -> Outcome {
-        within(self.network.mesh_ping()? / 1e3, MESH_MAX_MS)
+    /// Measures each hop and shows the page what is known, for some time.
+    fn show_hops_for(&mut self, time: Duration) -> Result<(), String> {
+        let end = Instant::now() + time;
+        loop {
+            let next = Instant::now() + SHOWN_EVERY;
+            for index in 0..HOPS.len() {
+                // Of some there is nothing to measure at first, and while a path is cut.
+                let _later = self.measure(index);
+            }
+            self.network.show_hops(&self.hops)?;
+            sleep(next.min(end).saturating_duration_since(Instant::now()));
+            if Instant::now() >= end {
+                return Ok(());
+            }
+        }
     }
 
-    fn stored_delay(&mut self) -> Outcome {
+    /// Measures one hop.
+    fn measure(&mut self, index: usize) -> Result<HopDelay, String> {
+        let hop = HOPS.get(index).ok_or("no such hop")?;
+        let median_ms = (hop.measure_ms)(self)?;
+        let now = HopDelay { median_ms: Some(median_ms), ..hop.unmeasured() };
+        if let Some(known) = self.hops.get_mut(index) {
+            *known = now.clone();
+        }
+        Ok(now)
+    }
+
+    /// The delay of a hop against its budget.
+    fn delay(&mut self, index: usize) -> Outcome {
+        let hop = self.measure(index)?;
+        self.network.show_hops(&self.hops)?;
+        let (median, budget) = (hop.median_ms.unwrap_or_default(), hop.budget_ms);
+        let said = format!("median {median:.2} ms, at most {budget:.0}");
+        if hop.is_late() { Err(said) } else { Ok(said) }
+    }
+
+    fn mesh_ms(&self) -> Result<f64, String> {
+        Ok(self.network.mesh_ping()? / 1e3)
+    }
+
+    fn stored_ms(&self) -> Result<f64, String> {
         let status = self.network.status(Member::Gateway)?;
         let parts = status.get("parts").and_then(Value::as_array);
         let histograms = parts.into_iter().flatten().filter_map(|part| part.get("histograms"));
         let mut all = histograms.filter_map(Value::as_array).flatten();
         let report = all.find(|one| one.get("name").is_some_and(|name| name == "report_ns"));
-        within(number(report.ok_or("no histogram of reports")?, "/p50")? / 1e6, STORED_MAX_MS)
+        Ok(number(report.ok_or("no histogram of reports")?, "/p50")? / 1e6)
     }
 
-    fn plane_delay(&mut self) -> Outcome {
+    fn plane_ms(&self) -> Result<f64, String> {
         let status = self.network.status(Member::Gateway)?;
         let all = status.get("sojourn").and_then(Value::as_array);
         let graph = all.into_iter().flatten().find(|one| one.get("relay").is_none());
-        within(number(graph.ok_or("no delays of packets")?, "/p50")? / 1e6, PLANE_MAX_MS)
+        Ok(number(graph.ok_or("no delays of packets")?, "/p50")? / 1e6)
     }
 
-    fn above_delay(&mut self) -> Outcome {
-        let (above, _) = self.monitor.medians_ms().ok_or("nothing was received")?;
-        within(above, ABOVE_MAX_MS)
+    fn above_ms(&self) -> Result<f64, String> {
+        Ok(self.monitor.medians_ms().ok_or("nothing was received")?.0)
     }
 
-    fn monitor_delay(&mut self) -> Outcome {
-        let (_, monitor) = self.monitor.medians_ms().ok_or("nothing was received")?;
-        within(monitor, MONITOR_MAX_MS)
+    fn monitor_ms(&self) -> Result<f64, String> {
+        Ok(self.monitor.medians_ms().ok_or("nothing was received")?.1)
     }
 
     fn ends(&mut self) -> Outcome {
@@ -310,6 +367,7 @@ pub(super) fn run(seconds: Option<u64>, face: Face) -> Result<Exit> {
         received: names.len(),
         twice: story.stored.len() - unique.len(),
         mails: story.mails.all().len(),
+        hops: story.hops.clone(),
         checks,
         passed,
     };
@@ -321,8 +379,13 @@ impl StoryReport {
     fn text(&self) -> String {
         let Self { sent, stored, received, twice, mails, .. } = self;
         let good = self.checks.iter().filter(|check| check.passed).count();
+        let hops = self.hops.iter().map(|HopDelay { name, median_ms, budget_ms }| {
+            let median = median_ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.2}"));
+            format!("{name:<24}{median:>8} ms of {budget_ms:.0} ms\n")
+        });
+        let hops: String = hops.collect();
         format!(
-            "{sent} values sent, {stored} stored, {received} received, {twice} twice, {mails} mail; \
+            "{hops}{sent} values sent, {stored} stored, {received} received, {twice} twice, {mails} mail; \
              {good} of {} checks passed",
             self.checks.len()
         )

@@ -2,7 +2,10 @@
 //! the gateway that runs on each.
 
 use anyhow::Result;
-use gatewright_gateway::api::{ControlRequest, ask};
+use gatewright_gateway::{
+    HopDelay,
+    api::{ControlRequest, ask},
+};
 use gatewright_testbed::{Command, Namespace, Process, Veth, wait_until};
 use serde_json::Value;
 use std::{fs, path::PathBuf, process::Stdio, time::Duration};
@@ -199,6 +202,12 @@ impl StoryNetwork {
 
     pub(super) fn status(&self, member: Member) -> Result<Value, String> {
         ask(&self.socket(member), &ControlRequest::Status).map_err(text)
+    }
+
+    /// Has the gateway's status and page show the delays of hops.
+    pub(super) fn show_hops(&self, hops: &[HopDelay]) -> Result<(), String> {
+        let request = ControlRequest::ShowHops { hops: hops.to_vec() };
+        ask(&self.socket(Member::Gateway), &request).map(drop).map_err(text)
     }
 
     /// The answer of a verb of `mesh` at the ward's node.

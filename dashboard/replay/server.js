@@ -85,7 +85,12 @@ class Replay {
   resources(response, query) {
     const at = query.get('at') ?? '-';
     const { resources, instances } = this.recording;
-    if (!query.has('latest')) return this.tell(response, resources?.[at], `there is no ${at}`);
+    if (!query.has('latest')) {
+      const found = resources?.[at];
+      const own = { by: 'role', role: this.granted, as: '/id-mn' };
+      const granted = query.has('as') ? this.recording.granted?.[query.get('as')] : own;
+      return this.tell(response, found && { ...found, granted }, `there is no ${at}`);
+    }
     if (this.granted !== 'viewer')
       return this.tell(response, instances?.[at], `${at} holds nothing`);
     return json(response, 403, { error: 'readings are shown to operators' });
@@ -121,6 +126,10 @@ class Replay {
       '/api/v1/stream': () => this.stream(response),
       '/api/v1/graph': () => this.tell(response, this.now('graph'), 'this gateway has no links'),
       '/api/v1/mesh': () => this.tell(response, this.now('mesh'), 'this gateway has no [mesh]'),
+      '/api/v1/mesh/trace': async () => {
+        const { node } = JSON.parse(await body(request));
+        this.tell(response, recording.meshTrace && { node, ...recording.meshTrace }, 'no mesh');
+      },
       '/api/v1/devices': () => this.tell(response, recording.devices, 'there are no [devices]'),
       '/api/v1/resources': () => this.resources(response, searchParams),
       '/api/v1/config': () => this.tell(response, recording.config, 'there is no file'),

@@ -177,6 +177,68 @@ test('a click on a position of a layer taps it', async () => {
   await close();
 });
 
+test('the mean time of a packet is shown of each layer, edge and handler', async () => {
+  const recording = await recorded('router');
+  const [before, now] = recording.graph;
+  const measure = (of, packets, ns) => of.forEach((one) => (one.measured = { packets, ns }));
+  for (const of of ['layers', 'edges']) {
+    measure(before[of], 0, 0);
+    measure(now[of], 1000, 89_000);
+  }
+  const { page, said, close } = await open(recording, {}, 'layers/l3');
+  await page.waitForSelector('svg a text:text-matches("· 8[89] ns")');
+  await page.waitForSelector('td:text-matches("^8[89] ns$")');
+  assert.deepEqual(await axe(page), []);
+  assert.deepEqual(said, []);
+  await close();
+});
+
+test('delays of hops are shown as bars against their budgets, and in words', async () => {
+  const recording = await recorded('router');
+  const hops = [
+    { name: 'mesh, there and back', median_ms: 0.41, budget_ms: 20 },
+    { name: 'data plane', median_ms: 7.5, budget_ms: 5 },
+    { name: '<b>later</b>', median_ms: null, budget_ms: 500 },
+  ];
+  for (const status of recording.status) status.hops = hops;
+  const { page, said, close } = await open(recording, {}, 'overview');
+  const rows = page.locator('[aria-label="Delays of hops"] tbody tr');
+  await rows.nth(2).waitFor();
+  assert.match(await rows.nth(0).innerText(), /mesh, there and back\s+410 µs\s+20\.0 ms\s+2 %/);
+  assert.match(await rows.nth(1).innerText(), /7\.5 ms\s+5\.0 ms\s+late: 150 %/);
+  assert.match(await rows.nth(2).innerText(), /<b>later<\/b>\s+–\s+500 ms\s+not measured yet/);
+  const bars = await rows.locator('rect.used').evaluateAll((all) => all.map((one) => one.getAttribute('width')));
+  assert.deepEqual(bars.map((width) => Math.round(Number(width))), [3, 160]);
+  assert.deepEqual(await axe(page), []);
+  assert.deepEqual(said, []);
+  await close();
+});
+
+test('the labels of a path are shown node by node', async () => {
+  const recording = await recorded('mesh');
+  const [{ node, paths }] = recording.mesh[1].destinations;
+  const [path] = paths;
+  const on = [...path.relays, node];
+  recording.meshTrace = {
+    reached: true,
+    hops: on.map((node, index) =>
+      index === 1
+        ? { hop: 2, error: 'no answer' }
+        : { hop: index + 1, node, label: 1000 + index, rtt_us: 250 },
+    ),
+  };
+  const { page, said, close } = await open(recording, {}, `topology/${encodeURIComponent(node)}`);
+  await page.click('.path.carries button:text("Trace its labels")');
+  const hops = page.locator('.path.carries').first().locator('li');
+  await hops.filter({ hasText: 'no answer' }).waitFor();
+  const told = await hops.allInnerTexts();
+  assert.match(told[1], new RegExp(`${on[0]}\\s*label 1000,\\s+250 µs`));
+  assert.match(told.at(-1), new RegExp(`${node}\\s*label ${1000 + on.length - 1},\\s+250 µs`));
+  assert.deepEqual(await axe(page), []);
+  assert.deepEqual(said, []);
+  await close();
+});
+
 test('a message is traced and saved as a test', async () => {
   const { page, said, close } = await open(await recorded('translation'), {}, 'translation');
   await page.click('form button.main');
@@ -239,6 +301,25 @@ test('a report opens by itself, and nothing in it runs', async () => {
   await report.waitForTimeout(500);
   assert.equal(await report.title(), 'Inside');
   assert.equal(await report.evaluate(() => window.opener), null);
+  assert.deepEqual(said, []);
+  await close();
+});
+
+test('a look is granted by the role, and that of others by a rule of a policy', async () => {
+  const recording = await recorded('health');
+  const rule = { rule: 2, originators: ['Cdoc*'], operations: ['retrieve', 'discover'] };
+  recording.granted = { Cdoctor: { by: 'policy', as: 'Cdoctor', policy: 'cse-gw/acp', ...rule } };
+  const { page, said, close } = await open(recording, {}, 'resources');
+  await page.waitForSelector('p:has-text("granted by the role admin, as the CSE itself")');
+  await page.fill('#originator', 'Cdoctor');
+  await page.keyboard.press('Enter');
+  const told = page.locator('[role=status]');
+  await told.filter({ hasText: 'by policy cse-gw/acp, rule 2: Cdoc* may retrieve, discover' }).waitFor();
+  assert.equal(await told.locator('a').getAttribute('href'), '#/resources/cse-gw%2Facp');
+  assert.deepEqual(await axe(page), []);
+  await page.fill('#originator', '<b>Cx</b>');
+  await page.keyboard.press('Enter');
+  await told.filter({ hasText: '<b>Cx</b> may not retrieve it' }).waitFor();
   assert.deepEqual(said, []);
   await close();
 });

@@ -19,11 +19,32 @@ const { scaled, delay, duration } = await load('format');
 const { moment } = await load('time');
 const { octets, capture } = await load('packet');
 const { pairs, tap } = await load('tap');
-const { draw } = await load('layers');
+const { draw, mean, means } = await load('layers');
 const { ofMesh, meshviewer } = await load('topology');
+const { ground } = await load('granted');
 const { curve } = await load('readings');
 const { causes } = await load('health');
 const { path, scale, spread, steps, TIME_STEPS } = await load('plot');
+
+test('the time of a layer is the mean of what was measured between two looks', () => {
+  assert.equal(mean({ packets: 10, ns: 500 }, { packets: 30, ns: 2500 }), 100);
+  assert.equal(mean(undefined, { packets: 4, ns: 6 }), 1.5, 'at the first look all of it');
+  assert.equal(mean({ packets: 90, ns: 900 }, { packets: 2, ns: 60 }), 30, 'it began anew');
+  for (const nothing of [undefined, null, { packets: 10, ns: 500 }])
+    assert.equal(mean({ packets: 10, ns: 500 }, nothing), null);
+  const [before, now] = [{ measured: { packets: 1, ns: 7 } }, { measured: { packets: 2, ns: 16 } }];
+  assert.deepEqual(means([before, before], [now, before], [null, 42]), [9, 42]);
+  assert.deepEqual(means(undefined, [{}, now], []), [null, 8]);
+});
+
+test('the ground of a look is in words', () => {
+  const rule = { by: 'policy', as: 'Cb', policy: 'gw/p', rule: 3 };
+  const said = ground({ ...rule, originators: ['Ca', 'Cb'], operations: ['retrieve'] });
+  assert.equal(said, ', rule 3: Ca, Cb may retrieve');
+  assert.match(ground({ by: 'owner', as: 'Cb' }), /creator/);
+  assert.match(ground({ by: 'role', role: 'operator', as: '/gw' }), /role operator.*\/gw/);
+  assert.equal(ground({ by: 'something-new', as: 'Cb' }), 'by something-new');
+});
 
 // RFC 7396, appendix A.
 test('merge patches do what the examples of the RFC say', () => {

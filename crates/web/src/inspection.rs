@@ -35,6 +35,9 @@ const TRACED_MAX: u32 = 16;
 /// Maximum seconds to wait for each.
 const TRACE_SECONDS_MAX: f64 = 60.0;
 
+/// How long the times of layers are measured after the last look at the graph.
+const MEASURED_SECONDS: f64 = 3.0;
+
 /// The body of a request for a trace.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -65,23 +68,25 @@ const fn ten() -> f64 {
 }
 
 impl Site {
-    /// The layers and edges of the workers' graph with their counters. An edge names its ends by the
-    /// places of the layers in the list.
+    /// The layers and edges of the workers' graph with their counters, and with the times of packets,
+    /// which are measured while somebody asks. An edge names its ends by the places of the layers in
+    /// the list.
     pub(crate) async fn graph(self: &Arc<Self>) -> Result<WebAnswer, WebRefusal> {
         let document = self.ask(|gateway| {
-            let status = gateway.status()?;
+            let status = gateway.measured_status(MEASURED_SECONDS)?;
             let planes = &status.gateway;
             let edge = |way: &WayStatus| {
                 let to = if way.to_device { json!("device") } else { json!(way.to) };
                 json!({
                     "from": way.from, "to": to, "at": way.at, "side": way.side, "link": way.link,
-                    "packets": way.packets,
+                    "packets": way.packets, "measured": way.measured,
                 })
             };
             let edges: Vec<Value> = planes.ways.iter().map(edge).collect();
             Ok(json!({
                 "layers": planes.layers, "edges": edges, "unclaimed": planes.unclaimed,
                 "workers": planes.workers, "attached": status.attached, "sojourn": planes.sojourn,
+                "measured_runs": planes.measured_runs,
             }))
         });
         Ok(json(StatusCode::OK, &document.await?))
@@ -140,7 +145,7 @@ impl Site {
 
     /// A resource with its children, or the last readings of a container.
     pub(crate) async fn resources(&self, asked: &Asked<'_>) -> Result<WebAnswer, WebRefusal> {
-        let known = ["at", "depth", "latest", "since", "until"];
+        let known = ["at", "depth", "latest", "since", "until", "as"];
         let query = Query::parse(asked.head.uri.query(), &known)?;
         let (reader, at) = (self.reader(asked)?, query.text("at"));
         let latest = query.value("latest", "a number of readings, 1 to 500")?;
@@ -152,7 +157,7 @@ impl Site {
             reader.readings(at, latest).await?
         } else {
             let depth = query.value("depth", "a number of levels, 0 to 3")?.unwrap_or(1);
-            reader.resource(at, depth).await?
+            reader.resource(at, depth, query.text("as")).await?
         };
         if asked.caller.role >= Some(AccessRole::Operator) {
             self.log_read(asked, at.unwrap_or("-")).await;

@@ -11,12 +11,14 @@ mod access;
 mod admission;
 mod answer;
 mod audit;
+mod changes;
 mod counters;
 mod description;
 #[doc(hidden)]
 pub mod foreign;
 mod history;
 mod inspection;
+mod mesh_trace;
 mod openapi;
 mod page;
 mod part;

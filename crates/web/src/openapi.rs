@@ -3,7 +3,10 @@
 //! What is served and what is described cannot differ: both read the same table, and each endpoint has
 //! its entry here.
 
-use crate::routes::{Endpoint, ROUTES, WebRoute};
+use crate::{
+    changes::ChangeRequest,
+    routes::{Endpoint, ROUTES, WebRoute},
+};
 use serde_json::{Map, Value, json};
 
 /// What an endpoint takes and answers.
@@ -186,8 +189,58 @@ fn described(endpoint: Endpoint) -> Described {
         | Endpoint::Config
         | Endpoint::Reload => inside(endpoint),
         Endpoint::Tap | Endpoint::Trace => traced(endpoint),
+        other => further(other),
+    }
+}
+
+/// The endpoints about descriptions, reports, the network, and changes.
+fn further(endpoint: Endpoint) -> Described {
+    match endpoint {
         Endpoint::History | Endpoint::Differences | Endpoint::RollBack => kept(endpoint),
         Endpoint::LabReports | Endpoint::LabReport => of_lab(endpoint),
+        Endpoint::MeshTrace => Described {
+            body: Some(json!({
+                "type": "object",
+                "properties": {
+                    "node": { "type": "string", "description": "link-layer address of a node" },
+                    "class": { "type": "integer", "minimum": 0, "maximum": 3 },
+                },
+                "required": ["node"],
+            })),
+            ..Described::json(
+                "Asks each node of a mesh path in turn for the label with which packets arrive there, \
+                 and the time to its answer.",
+                object(&[("node", "string"), ("reached", "boolean"), ("hops", "array")]),
+            )
+        },
+        Endpoint::Routes => Described::json(
+            "The routes in force, as `gatewright route --json` has them.",
+            object(&[("routes", "array")]),
+        ),
+        Endpoint::Neighbours => Described::json(
+            "The known neighbours, as `gatewright neigh --json` has them.",
+            object(&[("neighbours", "array")]),
+        ),
+        other => changed(other),
+    }
+}
+
+/// The endpoints that change a running gateway as the control socket does.
+fn changed(endpoint: Endpoint) -> Described {
+    let Some(change) = ChangeRequest::of(endpoint) else {
+        return Described::json("", json!({}));
+    };
+    let properties: Map<String, Value> = (change.members.iter())
+        .map(|(name, kind, _)| ((*name).to_owned(), json!({ "type": kind })))
+        .collect();
+    let required: Vec<&str> =
+        change.members.iter().filter(|(.., needed)| *needed).map(|(name, ..)| *name).collect();
+    Described {
+        body: Some(json!({
+            "type": "object", "properties": properties, "required": required,
+            "additionalProperties": false,
+        })),
+        ..Described::json(change.summary, object(&[change.answer]))
     }
 }
 
@@ -243,8 +296,16 @@ fn kept(endpoint: Endpoint) -> Described {
 fn inside(endpoint: Endpoint) -> Described {
     match endpoint {
         Endpoint::Graph => Described::json(
-            "Layers and edges of the workers' graph with their counters.",
-            object(&[("layers", "array"), ("edges", "array"), ("workers", "array")]),
+            "Layers, edges and handlers of the workers' graph with their counters, and `measured`: \
+             packets, and ns for all of them, in batches that are measured until 3 s after the last \
+             look, one in a millisecond at most.",
+            object(&[
+                ("layers", "array"),
+                ("edges", "array"),
+                ("workers", "array"),
+                ("attached", "array"),
+                ("measured_runs", "integer"),
+            ]),
         ),
         Endpoint::Mesh => Described::json(
             "The document of `gatewright mesh status --json`, with all known nodes; 404 without a mesh.",
@@ -267,9 +328,16 @@ fn inside(endpoint: Endpoint) -> Described {
                      says whether there are more.",
                 ),
                 ("until", "string", "Operators: readings created before."),
+                (
+                    "as",
+                    "string",
+                    "Operators: an originator, of whom `granted` says why it may retrieve.",
+                ),
             ],
             ..Described::json(
-                "A resource with its children. Viewers see names, types and labels; operators all.",
+                "A resource with its children. Viewers see names, types and labels; operators all. \
+                 `granted` says what grants the look: by `role`, or to `as` by `policy` with rule, \
+                 originators and operations, by `owner`, `registered`, …; null if nothing does.",
                 object(&[
                     ("at", "string"),
                     ("name", "string"),
@@ -277,6 +345,7 @@ fn inside(endpoint: Endpoint) -> Described {
                     ("attributes", "object"),
                     ("children", "array"),
                     ("cut", "boolean"),
+                    ("granted", "object?"),
                 ]),
             )
         },

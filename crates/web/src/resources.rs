@@ -4,7 +4,9 @@
 
 use crate::{answer::WebRefusal, site::Asked, tokens::AccessRole};
 use gatewright_bindings::{Engine, http::http_status};
-use gatewright_onem2m::{Filter, Operation, Request, ResourceType, Response, Timestamp};
+use gatewright_onem2m::{
+    AccessGrant, AccessGround, Filter, Operation, Request, ResourceType, Response, Timestamp,
+};
 use hyper::StatusCode;
 use serde_json::{Map, Value, json};
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
@@ -90,8 +92,10 @@ impl ResourceReader {
         &self,
         address: Option<&str>,
         depth: u32,
+        originator: Option<&str>,
     ) -> Result<Value, WebRefusal> {
         let to = local(address)?;
+        let granted = self.granted(to, originator)?;
         if depth > DEPTH_MAX {
             let why =
                 format!("depth is at most {DEPTH_MAX}: ask for the children one after the other");
@@ -122,7 +126,7 @@ impl ResourceReader {
             .collect();
         Ok(json!({
             "at": to, "name": attributes.get("rn"), "type": short(kind), "attributes": seen,
-            "children": children, "cut": is_cut,
+            "children": children, "cut": is_cut, "granted": granted,
         }))
     }
 
@@ -158,6 +162,24 @@ impl ResourceReader {
         let is_cut = instances.len() > most;
         instances.truncate(most);
         Ok(json!({ "instances": instances, "cut": is_cut }))
+    }
+
+    /// What grants the retrieval of a resource: to this page the caller's role, as it asks as the CSE
+    /// itself; to an originator of requests a rule of a policy or who it is, and null if nothing does.
+    fn granted(&self, to: &str, originator: Option<&str>) -> Result<Value, WebRefusal> {
+        let Some(originator) = originator else {
+            return Ok(json!({ "by": "role", "role": self.role, "as": self.engine.cse_id() }));
+        };
+        if self.role < AccessRole::Operator {
+            let why = "what others may do needs the role operator: show a token that has it";
+            return Err(WebRefusal::new(StatusCode::FORBIDDEN, why));
+        }
+        if originator.is_empty() || originator.len() > ADDRESS_MAX {
+            let why = "as is an originator of requests: an AE-ID or a CSE-ID";
+            return Err(WebRefusal::new(StatusCode::BAD_REQUEST, why));
+        }
+        let granted = self.engine.retrieval_granted(to, originator);
+        Ok(granted.map_or(Value::Null, |granted| document_of(&granted, originator)))
     }
 
     /// The last readings of a container, the oldest first.
@@ -227,6 +249,33 @@ impl ResourceReader {
         }
         Ok((devices.into_values().collect(), entities.len() > DEVICES_MAX))
     }
+}
+
+/// Why an originator may retrieve a resource.
+fn document_of(granted: &AccessGrant, originator: &str) -> Value {
+    let by = match &granted.ground {
+        AccessGround::Rule { policy, number, originators, operations } => {
+            return json!({
+                "by": "policy", "as": originator, "at": granted.at, "policy": policy,
+                "rule": number, "originators": originators, "operations": names_of(*operations),
+            });
+        }
+        AccessGround::ThisCse => "this-cse",
+        AccessGround::Administrator => "administrator",
+        AccessGround::Announcer => "announcer",
+        AccessGround::Entity => "entity",
+        AccessGround::Registered => "registered",
+        AccessGround::Owner => "owner",
+        _ => "other",
+    };
+    json!({ "by": by, "as": originator, "at": granted.at })
+}
+
+/// The operations of m2m:accessControlOperations (TS-0004 §6.3.4.2.29), each a bit.
+fn names_of(operations: u64) -> Vec<&'static str> {
+    let names = ["create", "retrieve", "update", "delete", "notify", "discover"];
+    let names = (0..).zip(names).filter(|(bit, _)| operations >> bit & 1 == 1);
+    names.map(|(_, name)| name).collect()
 }
 
 /// A resource in its wrapper: its type's tag, and its attributes.
@@ -356,6 +405,14 @@ mod tests {
         ] {
             assert_eq!(time_of(text), expected.and_then(Timestamp::parse), "{text}");
         }
+    }
+
+    /// TS-0004 Table 6.3.4.2.29-1.
+    #[test]
+    fn operations_are_named_by_their_bits() {
+        assert_eq!(names_of(34), ["retrieve", "discover"]);
+        assert_eq!(names_of(63).len(), 6);
+        assert_eq!(names_of(0), [""; 0]);
     }
 
     #[test]

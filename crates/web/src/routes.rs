@@ -52,6 +52,30 @@ pub(crate) enum Endpoint {
     LabReports,
     /// One of them.
     LabReport,
+    /// The labels of a path of the mesh.
+    MeshTrace,
+    /// The routes in force.
+    Routes,
+    /// The known neighbours.
+    Neighbours,
+    /// Attaches a handler.
+    Attach,
+    /// Detaches one.
+    Detach,
+    /// Takes a link down, or up.
+    SetLink,
+    /// Adds a route.
+    AddRoute,
+    /// Removes routes.
+    RemoveRoute,
+    /// Sets a neighbour.
+    AddNeighbour,
+    /// Forgets one.
+    RemoveNeighbour,
+    /// Forgets all learnt ones.
+    FlushNeighbours,
+    /// Writes other events.
+    SetLogLevel,
 }
 
 impl Endpoint {
@@ -136,6 +160,18 @@ pub(crate) static ROUTES: &[WebRoute] = &[
     route("POST", "/api/v1/config/rollback", Endpoint::RollBack, OPERATOR),
     route("GET", "/api/v1/lab/reports", Endpoint::LabReports, VIEWER),
     route("GET", "/api/v1/lab/report", Endpoint::LabReport, VIEWER),
+    route("POST", "/api/v1/mesh/trace", Endpoint::MeshTrace, OPERATOR),
+    route("GET", "/api/v1/routes", Endpoint::Routes, VIEWER),
+    route("GET", "/api/v1/neighbours", Endpoint::Neighbours, VIEWER),
+    route("POST", "/api/v1/handlers/attach", Endpoint::Attach, OPERATOR),
+    route("POST", "/api/v1/handlers/detach", Endpoint::Detach, OPERATOR),
+    route("POST", "/api/v1/link", Endpoint::SetLink, OPERATOR),
+    route("POST", "/api/v1/routes/add", Endpoint::AddRoute, OPERATOR),
+    route("POST", "/api/v1/routes/remove", Endpoint::RemoveRoute, OPERATOR),
+    route("POST", "/api/v1/neighbours/add", Endpoint::AddNeighbour, OPERATOR),
+    route("POST", "/api/v1/neighbours/remove", Endpoint::RemoveNeighbour, OPERATOR),
+    route("POST", "/api/v1/neighbours/flush", Endpoint::FlushNeighbours, OPERATOR),
+    route("POST", "/api/v1/log/level", Endpoint::SetLogLevel, OPERATOR),
 ];
 
 /// The route of a request, if its path has one.

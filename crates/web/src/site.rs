@@ -4,6 +4,7 @@ use crate::{
     access::{self, Arrival, ProbeCause},
     answer::{self, PlainAnswer, WebAnswer, WebRefusal, json, secured, streamed, tag_of},
     audit::{AuditedChange, WebAudit},
+    changes::ChangeRequest,
     counters::{WebCounters, count},
     openapi, page,
     places::ConnectionPlace,
@@ -19,7 +20,7 @@ use crate::{
 use gatewright_config::Web;
 use gatewright_gateway::{
     Gateway, LogEvent, LogLevel,
-    api::StatusAnswer,
+    api::{ControlRequest, StatusAnswer},
     metrics::{self, OPEN_METRICS},
 };
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -65,8 +66,8 @@ const BODY_MAX: usize = 16 * 1024;
 /// How long a body may take.
 const BODY_WITHIN: Duration = Duration::from_secs(10);
 
-/// Maximum characters of what a request is about, in the audit log.
-const ABOUT_MAX: usize = 256;
+/// Maximum characters of what a request is about, in the audit log and in events.
+pub(crate) const ABOUT_MAX: usize = 256;
 
 /// The body of a request for a session.
 #[derive(Deserialize)]
@@ -353,6 +354,7 @@ impl Site {
             Endpoint::BeginSession => self.begin_session(arrival, headers, body).await,
             Endpoint::Trace => self.trace(asked, body).await,
             Endpoint::Tap => self.tap(asked, body).await,
+            Endpoint::MeshTrace => self.mesh_trace(asked, body).await,
             Endpoint::Session => {
                 let tokens = self.authenticator.has_tokens();
                 let document = serde_json::json!({ "role": caller.role, "tokens": tokens });
@@ -398,6 +400,13 @@ impl Site {
             Endpoint::RollBack => self.roll_back(asked, body).await,
             Endpoint::LabReports => self.lab_reports().await,
             Endpoint::LabReport => self.lab_report(asked).await,
+            Endpoint::Routes => self.network(ControlRequest::Routes).await,
+            Endpoint::Neighbours => self.network(ControlRequest::Neighbours).await,
+            other => {
+                // `dispatch` has found it in the table of routes, so it has an answer.
+                let change = ChangeRequest::of(other).ok_or_else(|| other_method("none"))?;
+                self.change(change, asked, body).await
+            }
         }
     }
 

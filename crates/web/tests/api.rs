@@ -229,6 +229,40 @@ fn readings_of_a_span(started: &Started, second: &Value) {
     assert_eq!(started.get(AccessRole::Viewer, &path).0, 403, "values are for operators");
 }
 
+/// Each look says what grants it; of others an operator sees the rule by which they may look.
+#[test]
+fn a_look_is_granted_by_the_role_and_one_of_others_by_a_rule_of_a_policy() {
+    let started = Started::new();
+    with_a_reading(&started);
+    let policy = json!({ "m2m:acp": {
+        "rn": "readers",
+        "pv": { "acr": [{ "acor": ["Cphd-1"], "acop": 63 }, { "acor": ["Cdoc*"], "acop": 34 }] },
+        "pvs": { "acr": [{ "acor": ["Cphd-1"], "acop": 63 }] },
+    }});
+    started.create("gw", ResourceType::AccessControlPolicy, "", &policy);
+    let container = json!({ "m2m:cnt": { "rn": "shared", "acpi": ["gw/readers"] } });
+    started.create("gw/phd-1", ResourceType::Container, "Cphd-1", &container);
+    let look = |role, query: &str| {
+        started.get(role, &format!("/api/v1/resources?depth=0&at=/gw/phd-1/{query}"))
+    };
+    let (_, _, own) = look(AccessRole::Viewer, "shared");
+    assert_eq!(own["granted"], json!({ "by": "role", "role": "viewer", "as": "/gw" }));
+    let (_, _, of_doctor) = look(AccessRole::Operator, "shared&as=Cdoctor");
+    let expected = json!({
+        "by": "policy", "as": "Cdoctor", "at": "gw/phd-1/shared", "policy": "gw/readers", "rule": 2,
+        "originators": ["Cdoc*"], "operations": ["retrieve", "discover"],
+    });
+    assert_eq!(of_doctor["granted"], expected);
+    let (status, _, of_stranger) = look(AccessRole::Operator, "shared&as=Cx");
+    assert_eq!((status, &of_stranger["granted"]), (200, &Value::Null));
+    let (_, _, of_owner) = look(AccessRole::Operator, "pulse-rate/r1&as=Cphd-1");
+    let owner = json!({ "by": "owner", "as": "Cphd-1", "at": "gw/phd-1/pulse-rate" });
+    assert_eq!(of_owner["granted"], owner);
+    assert_eq!(look(AccessRole::Viewer, "shared&as=Cdoctor").0, 403);
+    assert_eq!(look(AccessRole::Operator, "shared&as=").0, 400);
+    assert_eq!(look(AccessRole::Operator, &format!("shared&as={}", "x".repeat(600))).0, 400);
+}
+
 /// Values of readings are in nothing that a viewer, a log or a collector gets.
 #[test]
 fn values_are_neither_in_devices_nor_in_status_events_and_metrics() {

@@ -59,7 +59,22 @@ export interface Part {
   }[];
 }
 
+/** The nodes of a mesh path that were asked in turn. */
+export interface MeshTrace {
+  node: string;
+  reached: boolean;
+  hops: { hop: number; node?: string; label?: number; rtt_us?: number; error?: string }[];
+}
+
+/** The delay of a hop, as somebody outside of the gateway measures it. */
+export interface Hop {
+  name: string;
+  median_ms: number | null;
+  budget_ms: number;
+}
+
 export interface Status {
+  hops?: Hop[];
   planes: {
     mode: string;
     control: number;
@@ -182,14 +197,33 @@ export interface Resource {
   attributes?: Record<string, unknown> | null;
   children: { name: string; address: string; type: string }[];
   cut?: boolean;
+  granted?: Granted | null;
+}
+
+/** Why somebody may retrieve a resource. */
+export interface Granted {
+  by: string;
+  as: string;
+  role?: string;
+  at?: string;
+  policy?: string;
+  rule?: number;
+  originators?: string[];
+  operations?: string[];
 }
 
 export interface Instances {
   instances: { name: string; created: string; content: unknown }[];
 }
 
+/** Packets that were measured at one place since somebody looks, and nanoseconds for all of them. */
+export interface Measured {
+  packets: number;
+  ns: number;
+}
+
 export interface Graph {
-  layers: { layer: string; link: number | null; packets?: number; ns?: number | null }[];
+  layers: { layer: string; link: number | null; measured?: Measured | null }[];
   edges: {
     from: number | null;
     to: number | 'device' | null;
@@ -197,7 +231,9 @@ export interface Graph {
     side: string;
     link: number | null;
     packets: number;
+    measured?: Measured | null;
   }[];
+  attached?: { id: number; measured?: Measured | null }[];
 }
 
 export interface Trace {

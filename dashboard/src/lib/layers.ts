@@ -1,4 +1,4 @@
-import type { Graph } from './document';
+import type { Graph, Measured } from './document';
 
 /** A layer, or a device, at its place in the drawing. */
 export interface Box {
@@ -27,6 +27,25 @@ export interface Drawing {
 }
 
 export const BOX = { width: 118, height: 46, across: 78, down: 20 };
+
+/** The mean nanoseconds of a packet that was measured between two looks; null if none was. */
+export function mean(before?: Measured | null, now?: Measured | null): number | null {
+  if (!now) return null;
+  // A measurement that began anew meanwhile has fewer.
+  const since = before && before.packets <= now.packets && before.ns <= now.ns ? before : null;
+  const packets = now.packets - (since?.packets ?? 0);
+  return packets > 0 ? (now.ns - (since?.ns ?? 0)) / packets : null;
+}
+
+/** The mean times of all places of a kind; of a place that no packet passed meanwhile, that of before. */
+export const means = (
+  before: { measured?: Measured | null }[] | undefined,
+  now: { measured?: Measured | null }[] | undefined,
+  known: (number | null)[],
+): (number | null)[] =>
+  (now ?? []).map(
+    ({ measured }, index) => mean(before?.[index]?.measured, measured) ?? known[index] ?? null,
+  );
 
 /** Columns by the way up from the devices; within a column near those that send to it. */
 export function draw(graph: Graph): Drawing {

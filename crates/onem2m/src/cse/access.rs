@@ -1,6 +1,5 @@
 //! Access control (TS-0003 §7.1): access control policies, and the default without one.
 
-use super::grant::Ground;
 use super::privileges::{is_detail, is_understood};
 use super::{Cse, Refusal, RequestContext, denied};
 use crate::address::cse_of;
@@ -43,6 +42,19 @@ impl Right {
             Self::Discover => 32,
         }
     }
+}
+
+/// The ground on which an originator has a right; what each means says [`super::AccessGround`].
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Ground<'cse> {
+    ThisCse,
+    Administrator,
+    Announcer,
+    Entity,
+    Registered,
+    Owner,
+    /// Identifier of the policy, number of the rule, the rule.
+    Rule(&'cse str, usize, &'cse Value),
 }
 
 /// An entity whose rights are checked, with the address of its request.

@@ -1,6 +1,6 @@
 //! Why an originator may retrieve a resource: the ground on which access control decides.
 
-use super::access::{Originator, Right};
+use super::access::{Ground, Originator, Right};
 use super::{Cse, Target};
 use crate::tree::Slot;
 use core::cell::Cell;
@@ -43,19 +43,6 @@ pub enum AccessGround {
         /// Its operations (`acop`).
         operations: u64,
     },
-}
-
-/// As [`AccessGround`], with a rule where it stands.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Ground<'cse> {
-    ThisCse,
-    Administrator,
-    Announcer,
-    Entity,
-    Registered,
-    Owner,
-    /// Identifier of the policy, number of the rule, the rule.
-    Rule(&'cse str, usize, &'cse Value),
 }
 
 impl Cse {

@@ -11,6 +11,7 @@ mod access;
 mod admission;
 mod answer;
 mod audit;
+mod change_requests;
 mod changes;
 mod counters;
 mod description;

@@ -4,7 +4,7 @@
 //! its entry here.
 
 use crate::{
-    changes::ChangeRequest,
+    change_requests::ChangeRequest,
     routes::{Endpoint, ROUTES, WebRoute},
 };
 use serde_json::{Map, Value, json};

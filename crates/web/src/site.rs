@@ -4,7 +4,7 @@ use crate::{
     access::{self, Arrival, ProbeCause},
     answer::{self, PlainAnswer, WebAnswer, WebRefusal, json, secured, streamed, tag_of},
     audit::{AuditedChange, WebAudit},
-    changes::ChangeRequest,
+    change_requests::ChangeRequest,
     counters::{WebCounters, count},
     openapi, page,
     places::ConnectionPlace,

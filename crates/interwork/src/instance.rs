@@ -90,6 +90,8 @@ pub struct Instances {
 pub struct Instance<'text> {
     /// Its name.
     pub name: ReadingName,
+    /// Its name as text.
+    pub name_text: &'text str,
     /// Address of the container.
     pub container: &'text str,
     /// Originator.
@@ -101,7 +103,7 @@ pub struct Instance<'text> {
 impl Instance<'_> {
     /// The request that creates it.
     pub fn request(&self) -> Request {
-        Request::new(Operation::Create, self.container, self.originator, self.name.to_string())
+        Request::new(Operation::Create, self.container, self.originator, self.name_text)
             .creating(ResourceType::ContentInstance, self.content)
     }
 }
@@ -148,10 +150,13 @@ impl Instances {
         let name = self.name(device, observation.handle);
         self.text.clear();
         self.text.push_str("{\"m2m:cin\":{\"rn\":\"");
+        let start = self.text.len();
         push_name(&mut self.text, device, name);
+        let written = start..self.text.len();
         self.content(mapping, place, observation);
         Some(Instance {
             name,
+            name_text: self.text.get(written).unwrap_or_default(),
             container: &place.address,
             originator: device.originator(),
             content: &self.text,

@@ -5,6 +5,7 @@ use crate::datagram_socket::DatagramSocket;
 use crate::listeners::{ListenerAddress, ListenerKind};
 use core::fmt::Debug;
 use core::future::poll_fn;
+use core::mem::MaybeUninit;
 use core::pin::Pin;
 use core::task::{Context, Poll, ready};
 use gatewright_health::frame::Framer;
@@ -79,8 +80,8 @@ fn read(
     context: &mut Context<'_>,
     framer: &mut Framer,
 ) -> Poll<io::Result<usize>> {
-    let mut piece = [0; PIECE];
-    let mut buffer = ReadBuf::new(&mut piece);
+    let mut piece = [const { MaybeUninit::uninit() }; PIECE];
+    let mut buffer = ReadBuf::uninit(&mut piece);
     ready!(Pin::new(stream).poll_read(context, &mut buffer))?;
     framer.push(buffer.filled());
     Poll::Ready(Ok(buffer.filled().len()))

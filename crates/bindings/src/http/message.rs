@@ -1,6 +1,7 @@
 //! HTTP messages of requests and responses: methods, targets, headers, bodies.
 
 use super::codes::http_status;
+use super::plain_url::{is_plain, plain_parts};
 use core::fmt::Write;
 use core::time::Duration;
 use gatewright_onem2m::primitive::cbor_from_json;
@@ -252,9 +253,12 @@ pub(crate) fn decode(text: &str) -> Result<Cow<'_, str>, Refusal> {
 
 /// Percent-encodes characters that may not stand in a path or a query (RFC 3986 §3.3 and §3.4).
 fn encode(text: &str, into: &mut String) {
+    if text.bytes().all(is_plain) {
+        into.push_str(text);
+        return;
+    }
     for octet in text.bytes() {
-        let plain = octet.is_ascii_alphanumeric() || b"-._~/:+,*@!$'()".contains(&octet);
-        if plain {
+        if is_plain(octet) {
             into.push(char::from(octet));
         } else {
             // A String takes whatever is written to it.
@@ -279,14 +283,17 @@ pub(crate) fn write_message(
     serialisation: Serialisation,
     output: &mut Vec<u8>,
 ) -> Result<(), Refusal> {
-    let uri: Uri = write_url(url, request).parse().map_err(|_| unwritable("the target"))?;
     let body = body_of(request, serialisation)?;
-    let target = uri.path_and_query().map_or("/", |target| target.as_str());
-    let host = uri.authority().map_or("", |host| host.as_str());
     let method = method_of(request);
     let before = output.len();
-    for part in [method.as_str(), " ", target, " HTTP/1.1\r\nhost: ", host, "\r\n"] {
-        output.extend_from_slice(part.as_bytes());
+    let target = write_url(url, request);
+    if let Some((host, target)) = plain_parts(&target) {
+        write_first_lines((&method, target, host), output);
+    } else {
+        let uri: Uri = target.parse().map_err(|_| unwritable("the target"))?;
+        let target = uri.path_and_query().map_or("/", |target| target.as_str());
+        let host = uri.authority().map_or("", |host| host.as_str());
+        write_first_lines((&method, target, host), output);
     }
     let mut is_writable = true;
     each_field(request, serialisation, |name, value| {
@@ -300,11 +307,20 @@ pub(crate) fn write_message(
         return Err(unwritable("a header"));
     }
     if !body.is_empty() || method == Method::POST || method == Method::PUT {
-        output.extend_from_slice(format!("content-length: {}\r\n", body.len()).as_bytes());
+        output.extend_from_slice(b"content-length: ");
+        output.extend_from_slice(body.len().to_string().as_bytes());
+        output.extend_from_slice(b"\r\n");
     }
     output.extend_from_slice(b"\r\n");
     output.extend_from_slice(&body);
     Ok(())
+}
+
+/// Appends the request line and the field that must stand first (RFC 9112 §3).
+fn write_first_lines((method, target, host): (&Method, &str, &str), output: &mut Vec<u8>) {
+    for part in [method.as_str(), " ", target, " HTTP/1.1\r\nhost: ", host, "\r\n"] {
+        output.extend_from_slice(part.as_bytes());
+    }
 }
 
 fn unwritable(what: &str) -> Refusal {
@@ -382,12 +398,16 @@ fn build_request(
     builder.body(body).map_err(|_| unwritable("a header"))
 }
 
+/// Octets of most URLs beside those of receiver and target: an allocation that need not grow.
+const URL_OCTETS: usize = 16;
+
 /// The URL of a request; for a notification, the target itself.
 fn write_url(url: &str, request: &Request) -> String {
     if request.to.contains("://") {
         return request.to.clone();
     }
-    let mut text = url.trim_end_matches('/').to_owned();
+    let mut text = String::with_capacity(url.len() + request.to.len() + URL_OCTETS);
+    text.push_str(url.trim_end_matches('/'));
     if let Some(absolute) = request.to.strip_prefix("//") {
         text.push_str("/_/");
         encode(absolute, &mut text);
@@ -512,24 +532,34 @@ pub(super) fn is_field_value(value: &str) -> bool {
 /// Parses an HTTP response.
 pub(crate) fn read_response(head: &response::Parts, body: &[u8]) -> Result<Response, Refusal> {
     let text = |name: &HeaderName| head.headers.get(name).and_then(|value| value.to_str().ok());
+    read_fields(head.status, text, body)
+}
+
+/// Parses a response whose header fields `text` finds.
+pub(super) fn read_fields<'head>(
+    http_status: StatusCode,
+    text: impl Fn(&HeaderName) -> Option<&'head str>,
+    body: &[u8],
+) -> Result<Response, Refusal> {
     let number = text(&STATUS).and_then(|number| number.parse().ok());
     // Notification targets are often plain web servers: 2xx from them is good.
     let is_busy =
-        matches!(head.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+        matches!(http_status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
     let status = match number.and_then(Status::from_number) {
         Some(status) => status,
-        None if head.status.is_success() => Status::Ok,
+        None if http_status.is_success() => Status::Ok,
         None if is_busy => Status::InternalServerError,
         None => {
-            return Err(Refusal::bad(format!("HTTP status {} without X-M2M-RSC", head.status)));
+            return Err(Refusal::bad(format!("HTTP status {http_status} without X-M2M-RSC")));
         }
     };
     let release = text(&RELEASE).and_then(|text| Release::parse(text).ok()).unwrap_or_default();
-    let mut response = Response::new(status, text(&REQUEST_ID).unwrap_or_default(), release);
+    let id = text(&REQUEST_ID).map(Arc::from).unwrap_or_default();
+    let mut response = Response::new(status, id, release);
     response.location = text(&CONTENT_LOCATION).map(Arc::from);
     response.retry_after =
         is_busy.then(|| text(&RETRY_AFTER).and_then(pause).unwrap_or(AGAIN_AFTER));
-    response.is_unavailable = head.status == StatusCode::SERVICE_UNAVAILABLE;
+    response.is_unavailable = http_status == StatusCode::SERVICE_UNAVAILABLE;
     let number = |name: &HeaderName| text(name).and_then(|number| number.parse().ok());
     response.partial = PartialContent::read(number(&CONTENT_STATUS), number(&CONTENT_OFFSET));
     if !body.is_empty() {

@@ -5,6 +5,7 @@ pub(crate) mod connection;
 mod direct;
 pub(crate) mod message;
 pub(crate) mod pipeline;
+mod plain_url;
 mod reply;
 pub(crate) mod send;
 pub(crate) mod server;

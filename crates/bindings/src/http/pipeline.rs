@@ -8,13 +8,14 @@
 //! recover from partial failure conditions involving the pipelined sequence". A target that closes
 //! its connections or falls silent gets one request at a time.
 
-use super::message::{read_response, write_message};
+use super::message::{read_fields, write_message};
 use super::reply::{Reply, Taken};
 use crate::engine::{Engine, now};
 use crate::reach::Reach;
 use crate::tasks::spawn;
 use core::time::Duration;
 use gatewright_onem2m::{Call, Response, Serialisation, Unreachable};
+use hyper::header::HeaderName;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -416,7 +417,8 @@ impl PipelinedConnection {
                 Ok(Taken::Whole(reply)) => {
                     taken += reply.octets;
                     let Some(first) = self.pending.pop_front() else { break };
-                    let answer = read_response(&reply.head, &reply.body);
+                    let text = |name: &HeaderName| reply.fields.text(name);
+                    let answer = read_fields(reply.status, text, &reply.body);
                     let answer = answer.map_err(|refusal| Unreachable(refusal.debug.into_owned()));
                     answered.push((first.outgoing, answer));
                     self.is_proven = reply.is_persistent;

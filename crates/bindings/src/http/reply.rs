@@ -1,36 +1,58 @@
 //! HTTP responses in a stream of octets (RFC 9112): where each ends, and whether another follows.
 
-use hyper::header::{
-    CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING,
-};
-use hyper::http::response;
-use hyper::{Response, StatusCode, Version};
+use super::message::is_field_value;
+use core::mem::MaybeUninit;
+use hyper::StatusCode;
+use hyper::header::{CONNECTION, CONTENT_LENGTH, HeaderName, TRANSFER_ENCODING};
+use std::borrow::Cow;
 
 /// Octets of a response at most.
 const OCTETS_MAX: usize = 16 * 1024 * 1024;
 /// Header fields of a response at most.
 const FIELDS_MAX: usize = 64;
 
-/// A whole response.
+/// A whole response, read in place.
 #[derive(Debug)]
-pub(super) struct Reply {
+pub(super) struct Reply<'octets> {
     /// Its octets in the stream.
     pub(super) octets: usize,
-    pub(super) head: response::Parts,
-    pub(super) body: Vec<u8>,
+    pub(super) status: StatusCode,
+    pub(super) fields: ReplyFields<'octets>,
+    pub(super) body: Cow<'octets, [u8]>,
     /// Whether the connection stays open behind it (RFC 9112 §9.3).
     pub(super) is_persistent: bool,
 }
 
+/// The header fields of a response: few, of which each is looked for in turn.
+#[derive(Debug)]
+pub(super) struct ReplyFields<'octets>(Vec<(&'octets str, &'octets [u8])>);
+
+impl<'octets> ReplyFields<'octets> {
+    /// The value of the first field of this name, if it is text.
+    pub(super) fn text(&self, name: &HeaderName) -> Option<&'octets str> {
+        self.values(name).next().and_then(text_of)
+    }
+
+    fn values(&self, name: &HeaderName) -> impl Iterator<Item = &'octets [u8]> {
+        let is_it = move |field: &&(&str, _)| field.0.eq_ignore_ascii_case(name.as_str());
+        self.0.iter().filter(is_it).map(|(_, value)| *value)
+    }
+}
+
+/// A value as text, if it has nothing but visible ASCII, spaces and tabs.
+fn text_of(value: &[u8]) -> Option<&str> {
+    core::str::from_utf8(value).ok().filter(|text| is_field_value(text))
+}
+
 /// The kind of message at the front of the octets.
 #[derive(Debug)]
-pub(super) enum Taken {
+pub(super) enum Taken<'octets> {
     /// Part of a response.
     More,
     /// An interim response (1xx) of so many octets, before the response proper.
     Interim(usize),
     /// A response.
-    Whole(Box<Reply>),
+    Whole(Reply<'octets>),
 }
 
 /// The framing of a body (RFC 9112 §6.3).
@@ -41,13 +63,13 @@ enum Framing {
     Close,
 }
 
-impl Reply {
+impl<'octets> Reply<'octets> {
     /// Takes a response off the front of `octets`; `is_end` means that none follow.
     ///
     /// # Errors
     ///
     /// If it is malformed, too long, or ends too early.
-    pub(super) fn take(octets: &[u8], is_end: bool) -> Result<Taken, String> {
+    pub(super) fn take(octets: &'octets [u8], is_end: bool) -> Result<Taken<'octets>, String> {
         let more = || {
             if is_end {
                 return Err("the connection is closed".to_owned());
@@ -57,66 +79,57 @@ impl Reply {
             }
             Ok(Taken::More)
         };
-        let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
-        let mut parsed = httparse::Response::new(&mut fields);
-        let length = match parsed.parse(octets) {
+        let mut places = [const { MaybeUninit::uninit() }; FIELDS_MAX];
+        let mut parsed = httparse::Response::new(&mut []);
+        let parser = httparse::ParserConfig::default();
+        let read = parser.parse_response_with_uninit_headers(&mut parsed, octets, &mut places);
+        let length = match read {
             Ok(httparse::Status::Complete(length)) => length,
             Ok(httparse::Status::Partial) => return more(),
             Err(error) => return Err(format!("no HTTP response: {error}")),
         };
         let status = StatusCode::from_u16(parsed.code.unwrap_or_default());
         let status = status.map_err(|error| error.to_string())?;
-        let version = if parsed.version == Some(1) { Version::HTTP_11 } else { Version::HTTP_10 };
-        let headers = headers_of(parsed.headers)?;
+        let is_current = parsed.version == Some(1);
+        let fields = parsed.headers.iter().map(|field| (field.name, field.value)).collect();
+        let fields = ReplyFields(fields);
         if status.is_informational() {
             return Ok(Taken::Interim(length));
         }
         let rest = octets.get(length..).unwrap_or_default();
-        let framing = framing(status, &headers)?;
-        let is_persistent = !matches!(framing, Framing::Close) && is_kept(version, &headers);
+        let framing = framing(status, &fields)?;
+        let is_persistent = !matches!(framing, Framing::Close) && is_kept(is_current, &fields);
         let (body, taken) = match framing {
             Framing::Length(size) => match rest.get(..size) {
-                Some(body) => (body.to_vec(), size),
+                Some(body) => (Cow::Borrowed(body), size),
                 None => return more(),
             },
             Framing::Chunked => match chunks(rest)? {
-                Some(whole) => whole,
+                Some((body, taken)) => (Cow::Owned(body), taken),
                 None => return more(),
             },
-            Framing::Close if is_end => (rest.to_vec(), rest.len()),
+            Framing::Close if is_end => (Cow::Borrowed(rest), rest.len()),
             Framing::Close => return more(),
         };
-        let (mut head, ()) = Response::new(()).into_parts();
-        (head.status, head.version, head.headers) = (status, version, headers);
         let octets = length.saturating_add(taken);
-        Ok(Taken::Whole(Box::new(Self { octets, head, body, is_persistent })))
+        Ok(Taken::Whole(Self { octets, status, fields, body, is_persistent }))
     }
 }
 
-fn headers_of(fields: &[httparse::Header<'_>]) -> Result<HeaderMap, String> {
-    let mut headers = HeaderMap::with_capacity(fields.len());
-    for field in fields {
-        let name = HeaderName::from_bytes(field.name.as_bytes());
-        let value = HeaderValue::from_bytes(field.value);
-        let (name, value) = (name.map_err(|error| error.to_string())?, value);
-        headers.append(name, value.map_err(|error| error.to_string())?);
-    }
-    Ok(headers)
-}
-
-fn framing(status: StatusCode, headers: &HeaderMap) -> Result<Framing, String> {
+fn framing(status: StatusCode, fields: &ReplyFields<'_>) -> Result<Framing, String> {
     if matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
         return Ok(Framing::Length(0));
     }
-    let text = |value: &HeaderValue| value.to_str().unwrap_or_default().to_ascii_lowercase();
-    if let Some(coding) = headers.get_all(TRANSFER_ENCODING).iter().next_back() {
+    if let Some(coding) = fields.values(&TRANSFER_ENCODING).last() {
         // "If a Transfer-Encoding header field is present in a response and the chunked transfer
         // coding is not the final encoding, the message body length is determined by reading the
         // connection until it is closed by the server."
-        let is_chunked = text(coding).rsplit(',').next().map(str::trim) == Some("chunked");
+        let coding = text_of(coding).and_then(|text| text.rsplit(',').next()).unwrap_or_default();
+        let is_chunked = coding.trim().eq_ignore_ascii_case("chunked");
         return Ok(if is_chunked { Framing::Chunked } else { Framing::Close });
     }
-    let mut lengths = headers.get_all(CONTENT_LENGTH).iter().map(text);
+    let lengths = fields.values(&CONTENT_LENGTH);
+    let mut lengths = lengths.map(|value| text_of(value).unwrap_or_default());
     let Some(first) = lengths.next() else { return Ok(Framing::Close) };
     let size = first.parse::<usize>().ok().filter(|size| *size <= OCTETS_MAX);
     match size {
@@ -125,14 +138,14 @@ fn framing(status: StatusCode, headers: &HeaderMap) -> Result<Framing, String> {
     }
 }
 
-/// Whether a connection persists (RFC 9112 §9.3).
-fn is_kept(version: Version, headers: &HeaderMap) -> bool {
+/// Whether a connection persists (RFC 9112 §9.3); `is_current` if its version is HTTP/1.1.
+fn is_kept(is_current: bool, fields: &ReplyFields<'_>) -> bool {
     let says = |wanted: &str| {
-        let values = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+        let values = fields.values(&CONNECTION).filter_map(text_of);
         let mut options = values.flat_map(|value| value.split(','));
         options.any(|option| option.trim().eq_ignore_ascii_case(wanted))
     };
-    !says("close") && (version == Version::HTTP_11 || says("keep-alive"))
+    !says("close") && (is_current || says("keep-alive"))
 }
 
 /// A chunked body (RFC 9112 §7.1) and its octets in the stream; `None` if it is not whole.
@@ -177,7 +190,7 @@ fn trailer(octets: &[u8]) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn whole(octets: &[u8], is_end: bool) -> Box<Reply> {
+    fn whole(octets: &[u8], is_end: bool) -> Reply<'_> {
         match Reply::take(octets, is_end).unwrap() {
             Taken::Whole(reply) => reply,
             other => panic!("{other:?}"),

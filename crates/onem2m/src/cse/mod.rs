@@ -209,6 +209,7 @@ impl Cse {
         self.clock.note_at_end();
         self.store_statistics(true);
         self.delete_done(true);
+        self.store_mark(true);
         self.settle();
     }
 
@@ -301,7 +302,12 @@ impl Cse {
         self.counters.requests += 1;
         let source = source_of(request, self.own_form(&request.from));
         let limits = &self.config.limits;
-        let key = match self.repeats.recognise(request, source, token, self.moment, limits) {
+        let recognised = if self.outbox.is_known_by_name(token, request) {
+            repeats::Recognition::New(None)
+        } else {
+            self.repeats.recognise(request, source, token, self.moment, limits)
+        };
+        let key = match recognised {
             repeats::Recognition::New(key) => key,
             repeats::Recognition::Answered(response, row) => {
                 self.counters.repeated += 1;
@@ -470,6 +476,7 @@ impl Cse {
 
     /// Closes the step: changes become a batch, and outputs wait for it.
     fn settle(&mut self) {
+        self.settle_made();
         if self.ledger.has_written() {
             // They cost no batch of their own.
             self.delete_done(true);

@@ -36,6 +36,7 @@ mod registration;
 mod repeats;
 mod results;
 mod room;
+mod rowless;
 mod search;
 mod sponsor;
 mod statuses;

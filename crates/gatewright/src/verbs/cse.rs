@@ -127,7 +127,7 @@ impl Whom {
             client = set.map_err(|error| Failure::new(Exit::Configuration, error.to_string()))?;
         } else if ["https:", "wss:", "mqtts:"].iter().any(|it| self.url.starts_with(it)) {
             let why = format!("{} needs --certificate, --key and --authorities", self.url);
-            return Err(Failure::new(Exit::Usage, why));
+            return Err(Failure::new(Exit::Usage, why).into());
         }
         Ok(client)
     }

@@ -1,6 +1,6 @@
 //! What a resource is created from, as it is written on a command line.
 
-use gatewright_command::Failure;
+use gatewright_command::exit::Failure;
 use gatewright_onem2m::ResourceType;
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -121,7 +121,7 @@ mod tests {
         for (given, expected) in
             [("mni=5", true), ("mni:=5", false), ("lbl=5", false), ("mni=x", false)]
         {
-            let failure = Failure::new(gatewright_command::Exit::Negative, refused);
+            let failure = Failure::new(gatewright_command::exit::Exit::Negative, refused);
             let said = explained(failure, &words(&[given])).message;
             assert_eq!(said.ends_with("; `mni=5` is a text, `mni:=5` is JSON"), expected, "{said}");
         }

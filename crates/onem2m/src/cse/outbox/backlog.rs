@@ -190,7 +190,7 @@ impl Cse {
 
     /// Puts the instance of a container that was created last into its backlog.
     pub(super) fn put_in_backlog(&mut self, container: u64, message: &OutboxMessage) {
-        let has_room = self.has_places(&message.queue, 1, message.places());
+        let has_room = self.has_places(&message.queue, message.room());
         let backlogs = &mut self.outbox.backlogs;
         if let Some(backlog) = backlogs.all.get_mut(&container) {
             if backlog.is_resumed && has_room {

@@ -481,12 +481,10 @@ pub async fn start_over(
         spawn(forwarded::serve(Arc::clone(&shared), stopped.clone())),
     ];
     let (connection_guard, connections) = mpsc::channel(1);
+    let peers = Arc::new(Peers::new(config.connections_per_peer_max));
     let context = ListenerContext {
         shared,
-        admission: Admission::new(
-            connections_max,
-            &Arc::new(Peers::new(config.connections_per_peer_max)),
-        ),
+        admission: Admission::new(connections_max, &peers),
         unassociated: Unassociated::new(config.connections_max),
         connections_max: config.connections_max,
         keyring: Arc::new(keyring),

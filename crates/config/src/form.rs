@@ -96,7 +96,7 @@ fn wrong_part(text: &str) -> Option<&'static str> {
     }
     let is_name = host.contains(|it: char| it.is_ascii_alphabetic())
         && host.chars().all(|it| it.is_ascii_alphanumeric() || matches!(it, '.' | '-' | '_'));
-    (is_number && is_name).then(|| match host {
+    (is_number && is_name).then_some(match host {
         "localhost" => "a name is not taken here: the address of localhost is 127.0.0.1",
         _ => "a name is not taken here: write the address",
     })

@@ -179,6 +179,20 @@ fn set(names: &[String], whose: &str) -> BTreeSet<String> {
     set
 }
 
+/// Waits until no message waits. However slow the machine is: as long as messages arrive, they are
+/// waited for.
+fn wait_for_messages(gateway: &Process) {
+    let (mut least, mut since) = (u64::MAX, Instant::now());
+    loop {
+        match gateway.waiting() {
+            0 => return,
+            waiting if waiting < least => (least, since) = (waiting, Instant::now()),
+            waiting => assert!(since.elapsed() < PATIENCE, "{waiting} messages wait"),
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
 #[test]
 fn what_was_answered_is_what_is_stored_over_kill_9_of_either() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
@@ -237,16 +251,7 @@ fn what_was_answered_is_what_is_stored_over_kill_9_of_either() {
         }
     }
     let answered = answered(&runtime, runs);
-    // However slow the machine is: as long as messages arrive, they are waited for.
-    let (mut least, mut since) = (u64::MAX, Instant::now());
-    loop {
-        match gateway.waiting() {
-            0 => break,
-            waiting if waiting < least => (least, since) = (waiting, Instant::now()),
-            waiting => assert!(since.elapsed() < PATIENCE, "{waiting} messages wait"),
-        }
-        thread::sleep(Duration::from_millis(50));
-    }
+    wait_for_messages(&gateway);
     let here = set(&gateway.names(&runtime, "cse-mn"), "at the gateway");
     let there = set(&upper.names(&runtime, "cse-in"), "above");
     assert_eq!(there, here);

@@ -386,7 +386,7 @@ mod tests {
         let folder = std::env::temp_dir();
         let name = |what| folder.join(format!("gatewright-mesh-{what}-{}", std::process::id()));
         let [key, members] = ["node", "members"].map(name);
-        let text = |file: &std::path::Path| Some(file.to_string_lossy().into_owned());
+        let text = |file: &Path| Some(file.to_string_lossy().into_owned());
         let mesh = Mesh {
             interface: "mesh0".into(),
             links: Vec::new(),

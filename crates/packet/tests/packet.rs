@@ -1,7 +1,7 @@
 //! The laws of the slab, against a model that is a plain vector.
 
 use gatewright_packet::{
-    Batch, CHUNK_SIZE, CHUNK_SIZE_DATAGRAM, DATA_OFFSET, HEADROOM, Packet, Pool, PoolError, Slab,
+    Batch, CHUNK_SIZE, CHUNK_SIZE_DATAGRAM, DATA_OFFSET, HEADROOM, Packet, Pool, PoolError,
     TAILROOM,
 };
 use proptest::prelude::*;

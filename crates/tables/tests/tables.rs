@@ -57,6 +57,7 @@ fn there_and_back<R: Record + Debug + PartialEq>(record: R) {
 
 #[test]
 fn every_kind_of_record_comes_back() {
+    use HopKind::{Blackhole, Connected, Kernel, Local, Prohibited};
     let v4: IpAddr = "192.0.2.1".parse().unwrap();
     let v6: IpAddr = "2001:db8::1:2:3".parse().unwrap();
     there_and_back(Interface {
@@ -74,7 +75,6 @@ fn every_kind_of_record_comes_back() {
         there_and_back(NextHop::via(u16::MAX, address));
         there_and_back(NeighbourKey { link: 1, address });
     }
-    use HopKind::{Blackhole, Connected, Kernel, Local, Prohibited};
     for kind in [Connected, Local, Blackhole, Kernel, Prohibited] {
         there_and_back(NextHop { kind, mtu: 1280, ..NextHop::default() });
     }

@@ -316,39 +316,7 @@ fn inside(endpoint: Endpoint) -> Described {
              were last heard, and the counters of their listener.",
             object(&[("devices", "array"), ("cut", "boolean"), ("counters", "array")]),
         ),
-        Endpoint::Resources => Described {
-            query: &[
-                ("at", "string", "The resource's address; the CSEBase if not given."),
-                ("depth", "integer", "Levels of children, 0 to 3; 1 if not given."),
-                ("latest", "integer", "Operators: the last readings of a container, at most 500."),
-                (
-                    "since",
-                    "string",
-                    "Operators: readings created then or after, the oldest first, at most `latest`; `cut` \
-                     says whether there are more.",
-                ),
-                ("until", "string", "Operators: readings created before."),
-                (
-                    "as",
-                    "string",
-                    "Operators: an originator, of whom `granted` says why it may retrieve.",
-                ),
-            ],
-            ..Described::json(
-                "A resource with its children. Viewers see names, types and labels; operators all. \
-                 `granted` says what grants the look: by `role`, or to `as` by `policy` with rule, \
-                 originators and operations, by `owner`, `registered`, …; null if nothing does.",
-                object(&[
-                    ("at", "string"),
-                    ("name", "string"),
-                    ("type", "string"),
-                    ("attributes", "object"),
-                    ("children", "array"),
-                    ("cut", "boolean"),
-                    ("granted", "object?"),
-                ]),
-            )
-        },
+        Endpoint::Resources => resources(),
         Endpoint::Config => Described::json(
             "The description's file: text, findings, and what a reload would change.",
             object(&[
@@ -370,6 +338,43 @@ fn inside(endpoint: Endpoint) -> Described {
                 object(&[("changes", "array"), ("findings", "array")]),
             )
         },
+    }
+}
+
+/// The endpoint of resources.
+fn resources() -> Described {
+    Described {
+        query: &[
+            ("at", "string", "The resource's address; the CSEBase if not given."),
+            ("depth", "integer", "Levels of children, 0 to 3; 1 if not given."),
+            ("latest", "integer", "Operators: the last readings of a container, at most 500."),
+            (
+                "since",
+                "string",
+                "Operators: readings created then or after, the oldest first, at most `latest`; `cut` \
+                 says whether there are more.",
+            ),
+            ("until", "string", "Operators: readings created before."),
+            (
+                "as",
+                "string",
+                "Operators: an originator, of whom `granted` says why it may retrieve.",
+            ),
+        ],
+        ..Described::json(
+            "A resource with its children. Viewers see names, types and labels; operators all. \
+             `granted` says what grants the look: by `role`, or to `as` by `policy` with rule, \
+             originators and operations, by `owner`, `registered`, …; null if nothing does.",
+            object(&[
+                ("at", "string"),
+                ("name", "string"),
+                ("type", "string"),
+                ("attributes", "object"),
+                ("children", "array"),
+                ("cut", "boolean"),
+                ("granted", "object?"),
+            ]),
+        )
     }
 }
 

@@ -70,17 +70,17 @@ impl Turns {
         let mine = self.of(&caller.name);
         // The list has one reference, and each request another one.
         if Arc::strong_count(&mine) > WAITING_MAX + 1 {
-            return Err(busy(format!("{WAITING_MAX} of your requests wait for the gateway")));
+            return Err(busy(&format!("{WAITING_MAX} of your requests wait for the gateway")));
         }
         let is_operator = caller.role >= Some(AccessRole::Operator);
-        let late = |_| busy("the gateway is busy".to_owned());
+        let late = |_| busy("the gateway is busy");
         tokio::time::timeout(WAIT_WITHIN, self.wait(mine, is_operator)).await.map_err(late)?
     }
 
     /// Takes the turns from the narrowest on: who waits for the last one keeps nobody else's.
     async fn wait(&self, mine: Arc<CallerTurns>, is_operator: bool) -> Result<Turn, WebRefusal> {
         // They are never closed.
-        let closed = |_| busy("the gateway ends".to_owned());
+        let closed = |_| busy("the gateway ends");
         let own = Arc::clone(&mine.0).acquire_owned().await.map_err(closed)?;
         let viewers = if is_operator {
             None
@@ -105,7 +105,7 @@ impl Turns {
     }
 }
 
-fn busy(why: String) -> WebRefusal {
+fn busy(why: &str) -> WebRefusal {
     let why = format!("{why}: ask again in a second");
     WebRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why).with(RETRY_AFTER, "1")
 }

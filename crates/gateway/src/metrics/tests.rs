@@ -166,10 +166,8 @@ fn delay(mode: &'static str, c_ns: Option<f64>, predicted_p99_us: Option<f64>) -
     RelayDelay { mode, relay: None, handler: None, reading }
 }
 
-fn status() -> StatusAnswer {
-    let at = At::EtherType(EtherType(0x0800));
-    let attachment = Attachment { link: Some(LinkIndex(1)), ..Attachment::new(at, Place::Tap) };
-    let way = |link| WayStatus {
+fn way(link: Option<u16>) -> WayStatus {
+    WayStatus {
         at: "ether:ipv4".to_owned(),
         side: "receive".to_owned(),
         link,
@@ -179,7 +177,12 @@ fn status() -> StatusAnswer {
         to_device: false,
         packets: 5,
         measured: None,
-    };
+    }
+}
+
+fn status() -> StatusAnswer {
+    let at = At::EtherType(EtherType(0x0800));
+    let attachment = Attachment { link: Some(LinkIndex(1)), ..Attachment::new(at, Place::Tap) };
     let gateway = Status {
         planes: PlanesStatus::default(),
         uptime: Duration::from_millis(61_005),

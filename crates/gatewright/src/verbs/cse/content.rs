@@ -71,8 +71,8 @@ pub(super) fn explained(mut failure: Failure, attributes: &[String]) -> Failure 
     let wrong =
         |name: &str| failure.message.contains(&format!("attribute {name} has the wrong form"));
     let is_json = |value: &str| serde_json::from_str::<IgnoredAny>(value).is_ok();
-    let found = given.filter(|(name, value)| !name.ends_with(':') && is_json(value));
-    let found = found.filter(|(name, _)| wrong(name)).last();
+    let mut found = given.filter(|(name, value)| !name.ends_with(':') && is_json(value));
+    let found = found.rfind(|(name, _)| wrong(name));
     if let Some((name, value)) = found {
         let help = format!("; `{name}={value}` is a text, `{name}:={value}` is JSON");
         failure.message.push_str(&help);

@@ -6,19 +6,16 @@ use crate::outgoing::Sender;
 use crate::queue_set::QueueSet;
 use crate::quota::Quotas;
 use crate::turns::Turns;
-use core::future::Future;
-use core::time::Duration;
-use gatewright_onem2m::audit::Audit;
+use core::{future::Future, time::Duration};
 use gatewright_onem2m::{
     AccessGrant, Batch, Call, CallId, ClockDoubt, Counters, Cse, DeviceCall, Input, Now, Operation,
     OutboxMessage, Output, ReadError, ReadId, RefusedMessage, RefusedRegistration, Request,
-    Response, Status, Token, Unreachable, Unreadable,
+    Response, Status, Token, Unreachable, Unreadable, audit::Audit,
 };
 use gatewright_store::{BatchWriter, ReadReport, RowReader, WriteReport};
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Instant, SystemTime};
-use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 /// Requests that wait to be sent, or to be handed to devices: as many as the CSE has open itself.
@@ -720,7 +717,7 @@ impl Inner {
         let words = ("requests for devices", "there is no listener for devices here");
         let sent = match &self.devices {
             Some(devices) => devices.try_send(call),
-            None => Err(TrySendError::Closed(call)),
+            None => Err(mpsc::error::TrySendError::Closed(call)),
         };
         self.unless_sent(id, &sent, words);
     }
@@ -729,16 +726,16 @@ impl Inner {
     fn unless_sent<T>(
         &mut self,
         call: CallId,
-        sent: &Result<(), TrySendError<T>>,
+        sent: &Result<(), mpsc::error::TrySendError<T>>,
         (what, nobody): (&str, &str),
     ) {
         let why = match sent {
             Ok(()) => return,
-            Err(TrySendError::Full(_)) => {
+            Err(mpsc::error::TrySendError::Full(_)) => {
                 self.calls_full += 1;
                 format!("too many {what} wait to be sent")
             }
-            Err(TrySendError::Closed(_)) => nobody.to_owned(),
+            Err(mpsc::error::TrySendError::Closed(_)) => nobody.to_owned(),
         };
         self.cse.handle(now(), Input::Unsent { call, why });
     }

@@ -15,7 +15,7 @@ use crate::{
     session::{Authenticator, Caller, ShownBy},
     stream::{StatusStream, StreamRefusal},
     tokens::AccessRole,
-    turns::{Turn, Turns},
+    turns::{CallerTurn, Turns},
 };
 use gatewright_config::Web;
 use gatewright_gateway::{
@@ -485,7 +485,7 @@ impl Site {
     }
 
     /// Waits for a turn of a caller.
-    async fn turn(&self, caller: &Caller) -> Result<Turn, WebRefusal> {
+    async fn turn(&self, caller: &Caller) -> Result<CallerTurn, WebRefusal> {
         let turn = self.turns.turn(caller).await;
         turn.inspect_err(|_| count(&self.counters.busy_refused))
     }

@@ -43,7 +43,7 @@ struct CallerTurns(Arc<Semaphore>);
 
 /// A turn, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct CallerTurn {
     _all: OwnedSemaphorePermit,
     _viewers: Option<OwnedSemaphorePermit>,
     _own: OwnedSemaphorePermit,
@@ -66,7 +66,7 @@ impl Turns {
     /// # Errors
     ///
     /// 503 if it waits for too many, or for too long.
-    pub(crate) async fn turn(&self, caller: &Caller) -> Result<Turn, WebRefusal> {
+    pub(crate) async fn turn(&self, caller: &Caller) -> Result<CallerTurn, WebRefusal> {
         let mine = self.of(&caller.name);
         // The list has one reference, and each request another one.
         if Arc::strong_count(&mine) > WAITING_MAX + 1 {
@@ -78,7 +78,11 @@ impl Turns {
     }
 
     /// Takes the turns from the narrowest on: who waits for the last one keeps nobody else's.
-    async fn wait(&self, mine: Arc<CallerTurns>, is_operator: bool) -> Result<Turn, WebRefusal> {
+    async fn wait(
+        &self,
+        mine: Arc<CallerTurns>,
+        is_operator: bool,
+    ) -> Result<CallerTurn, WebRefusal> {
         // They are never closed.
         let closed = |_| busy("the gateway ends");
         let own = Arc::clone(&mine.0).acquire_owned().await.map_err(closed)?;
@@ -88,7 +92,7 @@ impl Turns {
             Some(Arc::clone(&self.viewers).acquire_owned().await.map_err(closed)?)
         };
         let all = Arc::clone(&self.all).acquire_owned().await.map_err(closed)?;
-        Ok(Turn { _all: all, _viewers: viewers, _own: own, _caller: mine })
+        Ok(CallerTurn { _all: all, _viewers: viewers, _own: own, _caller: mine })
     }
 
     fn of(&self, name: &str) -> Arc<CallerTurns> {
@@ -115,7 +119,7 @@ mod tests {
     use super::*;
 
     /// A turn that comes while others run.
-    async fn turn_of(turns: &Turns, caller: &Caller) -> Option<Turn> {
+    async fn turn_of(turns: &Turns, caller: &Caller) -> Option<CallerTurn> {
         let turn = tokio::time::timeout(Duration::from_millis(50), turns.turn(caller));
         turn.await.ok().and_then(Result::ok)
     }

@@ -238,7 +238,7 @@ fn read_most(file: impl Read, octets_max: u64) -> std::io::Result<Vec<u8>> {
         let (mebi, kibi) = (octets_max >> 20, octets_max >> 10);
         let most = if mebi > 0 { format!("{mebi} MiB") } else { format!("{kibi} KiB") };
         let words = format!("longer than {most}");
-        return Err(std::io::Error::new(ErrorKind::FileTooLarge, words));
+        return Err(std::io::Error::new(ErrorKind::InvalidData, words));
     }
     Ok(octets)
 }

@@ -182,7 +182,7 @@ fn the_last_good_description_runs_in_place_of_a_refused_one() {
     let status = service.ask(&["status"]).out;
     let first = status.lines().next().unwrap();
     assert!(first.starts_with("THE LAST GOOD DESCRIPTION RUNS"), "{first}");
-    assert!(first.contains("conf.d/20.toml:1:1"), "{first}");
+    assert!(first.contains("conf.d/20.toml:2:1"), "{first}");
     let port = second.split("127.0.0.1:").nth(1).unwrap().split('"').next().unwrap();
     assert!(status.contains(port), "the proxy of the last reload is there: {status}");
     let events = service.events("last-good");

@@ -104,8 +104,14 @@ fn help_says_the_shape_of_a_status() {
         None => true,
     };
     // Only handlers at messages, relays, programs, balances and another description than the file's
-    // have these.
+    // have these; times of layers are measured with --layers only, and hops are shown by who measures
+    // them.
     let may_lack = [
+        "attached.measured",
+        "hops",
+        "layers.measured",
+        "measured_runs",
+        "ways.measured",
         "attached.messages",
         "attached.refused",
         "sojourn.relay",

@@ -202,7 +202,7 @@ fn held() {
     };
     assert!(wait_until(WITHIN, is_told), "{}", gateway.alarms());
     assert!(
-        gateway.alarms().contains(r#"{"name":"disk-slow","raised":1}"#),
+        gateway.alarms().contains(r#"{"name":"disk-slow","raised":1,"#),
         "{}",
         gateway.alarms()
     );

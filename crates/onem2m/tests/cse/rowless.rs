@@ -151,9 +151,9 @@ impl Ward {
     /// Executes everything until nothing waits.
     fn drain(&mut self) {
         for _ in 0..400 {
-            for (device, name) in DEVICES.iter().enumerate() {
-                let from = format!("C{name}");
-                while self.sent.iter().any(|it| it.request.from == from) {
+            for device in 0..DEVICES.len() {
+                while self.sent.iter().any(|it| it.request.from == format!("C{}", DEVICES[device]))
+                {
                     self.execute(device, true);
                 }
             }

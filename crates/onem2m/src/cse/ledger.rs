@@ -1,6 +1,6 @@
 //! Batches of changes, and outputs that wait until their batch is stored.
 
-use super::outbox::{Kept, MessageStore};
+use super::outbox::Kept;
 use super::repeats::RequestKey;
 use super::{AuditEntry, AuditedRequest, Batch, CallId, Output, Token};
 use crate::paged::InstanceRecord;
@@ -50,9 +50,6 @@ pub(super) enum Undo {
     Instance { seq: u64, holder: Option<(u64, Timestamp)> },
     /// Adds an instance again that was paged out, below the resource of the number `holder`.
     PagedOut { holder: u64, record: InstanceRecord },
-    /// Takes its own row from the outbox message of this number, which was stored as `before`; it
-    /// was not made yet if that is `None`.
-    WrittenOut { seq: u64, before: Option<MessageStore> },
     /// Deletes the row of an outbox message that is done with another time.
     Message { seq: u64, kept: Box<Kept> },
 }

@@ -209,7 +209,6 @@ impl Cse {
         self.clock.note_at_end();
         self.store_statistics(true);
         self.delete_done(true);
-        self.store_mark(true);
         self.settle();
     }
 
@@ -302,12 +301,7 @@ impl Cse {
         self.counters.requests += 1;
         let source = source_of(request, self.own_form(&request.from));
         let limits = &self.config.limits;
-        let recognised = if self.outbox.is_known_by_name(token, request) {
-            repeats::Recognition::New(None)
-        } else {
-            self.repeats.recognise(request, source, token, self.moment, limits)
-        };
-        let key = match recognised {
+        let key = match self.repeats.recognise(request, source, token, self.moment, limits) {
             repeats::Recognition::New(key) => key,
             repeats::Recognition::Answered(response, row) => {
                 self.counters.repeated += 1;
@@ -476,7 +470,6 @@ impl Cse {
 
     /// Closes the step: changes become a batch, and outputs wait for it.
     fn settle(&mut self) {
-        self.settle_made();
         if self.ledger.has_written() {
             // They cost no batch of their own.
             self.delete_done(true);

@@ -231,7 +231,6 @@ impl Cse {
         self.fail_abandoned();
         self.watch_all();
         self.pursue_registration();
-        self.resume_rowless();
         self.pursue_backlogs();
         self.pursue_lagging();
         self.run_outbox();

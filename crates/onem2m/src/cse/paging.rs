@@ -734,7 +734,6 @@ impl Cse {
     pub(super) fn take_out_paged(&mut self, container: Slot, seq: u64) {
         let Some(holder) = self.tree.get(container).map(|it| it.seq) else { return };
         let Some(record) = self.tree.remove_paged(container, seq) else { return };
-        self.part_paged_from_outbox(seq);
         let undo = Undo::PagedOut { holder, record };
         self.ledger.write(RowChange::Delete { seq }, undo);
         // What is left there shows that this is gone.

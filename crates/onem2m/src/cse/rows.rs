@@ -128,7 +128,6 @@ impl Cse {
             let Some(resource) = self.tree.remove(slot) else {
                 continue;
             };
-            self.part_from_outbox(&resource);
             let (seq, body) = (resource.seq, resource.to_record());
             self.ledger.write(RowChange::Delete { seq }, RowChange::Put { seq, body });
             self.note_rights(resource.resource_type);
@@ -187,8 +186,8 @@ impl Cse {
                     }
                 }
                 Undo::Row(RowChange::Delete { seq }) => {
-                    self.outbox.forget(seq, self.moment);
-                    self.outbox.forget_row(seq);
+                    self.outbox.forget(seq);
+                    self.outbox.forget_backlog(seq);
                     self.forget_lag(seq);
                     self.forget_postponed(seq);
                     if let Some(slot) = self.tree.by_seq(seq) {
@@ -197,11 +196,10 @@ impl Cse {
                 }
                 Undo::Instance { seq, holder } => {
                     // A message made from it.
-                    self.outbox.take_back(seq, self.moment);
+                    self.outbox.forget(seq);
                     self.take_back_instance(seq, holder);
                 }
                 Undo::PagedOut { holder, record } => self.take_back_paged(holder, &record),
-                Undo::WrittenOut { seq, before } => self.take_back_row(seq, before),
                 // It has arrived, or never will: only its row is left.
                 Undo::Message { seq, kept } => {
                     self.outbox.delete_again(seq, kept, self.unstored.0);

@@ -36,7 +36,6 @@ mod registration;
 mod repeats;
 mod results;
 mod room;
-mod rowless;
 mod search;
 mod sponsor;
 mod statuses;

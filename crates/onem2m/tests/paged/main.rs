@@ -58,8 +58,6 @@ mod postponed;
 mod repeats;
 #[path = "../cse/results.rs"]
 mod results;
-#[path = "../cse/rowless.rs"]
-mod rowless;
 #[path = "../cse/search.rs"]
 mod search;
 #[path = "../cse/sponsor.rs"]

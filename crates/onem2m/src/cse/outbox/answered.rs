@@ -20,9 +20,8 @@ impl Cse {
         number: u64,
         answer: Result<Response, Unreachable>,
     ) {
-        let Some(sending) = self.outbox.sendings.get_mut(&number) else { return };
-        let target = Arc::clone(&sending.target);
-        let messages = core::mem::take(&mut sending.messages);
+        let Some(sending) = self.outbox.sendings.get(&number) else { return };
+        let (target, messages) = (Arc::clone(&sending.target), sending.messages.clone());
         self.outbox.held.remove(name);
         match answer {
             Err(_) => self.target_failed(name, &target, None),
@@ -38,7 +37,7 @@ impl Cse {
                 }
             }
         }
-        self.outbox.end(number, messages);
+        self.outbox.end(number);
         if self.unsent_in(name) > 0 && !name.starts_with(DEVICE_QUEUE) {
             self.drop_unaddressed(name);
         }
@@ -48,9 +47,6 @@ impl Cse {
 
     /// Finishes messages, or schedules their retry, as the receiver has answered.
     fn conclude_messages(&mut self, name: &Arc<str>, messages: &[u64], status: Status, fate: Fate) {
-        if fate == Fate::Done {
-            return self.done_with(name, messages, status, true);
-        }
         let Some(queue) = self.outbox.queues.get(name) else { return };
         let failures = queue.failures;
         let first = messages.first().and_then(|seq| queue.messages.get(seq));
@@ -59,6 +55,7 @@ impl Cse {
         let verdict = request.map(|request| RefusedMessage::new(status, request));
         let announcement = request.and_then(|request| announcement(name, request));
         match (fate, announcement) {
+            (Fate::Done, _) => self.done_with(name, messages, status, true),
             // It was there already: an earlier delivery whose answer was lost.
             (Fate::There, _) if creates => self.done_with(name, messages, status, true),
             (Fate::Again(told), _) => self.delivery_failed(name, told),
@@ -80,7 +77,7 @@ impl Cse {
             // It does not know this CSE, or not yet what it may do: nothing is wrong with the
             // message.
             (Fate::Barred, _) if creates => self.hold(name, verdict),
-            (Fate::Done | Fate::There | Fate::Barred | Fate::Refused, announcement) => {
+            (Fate::There | Fate::Barred | Fate::Refused, announcement) => {
                 if let Some(told) = announcement {
                     self.announcement_refused(&told);
                 }

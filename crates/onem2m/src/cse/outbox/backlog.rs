@@ -5,17 +5,20 @@
 //! container join it, so that their order is kept. Its row has the number of the first instance that
 //! has not arrived. Messages made from it have no rows: after a restart they are made again.
 
-use super::record::{Kept, MessageStore};
-use super::route::ReadingRoute;
+use super::record::Kept;
 use super::{DEVICE_QUEUE, OutboxMessage};
 use crate::address::Address;
 use crate::cse::Cse;
 use crate::cse::ledger::Undo;
 use crate::cse::target::Target;
-use crate::primitive::Request;
+use crate::primitive::{Operation, Request};
+use crate::release::Release;
 use crate::resource::Resource;
+use crate::resource_type::ResourceType;
 use crate::tree::{Instance, RowChange};
-use serde_json::Value;
+use core::time::Duration;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -23,18 +26,25 @@ use std::sync::Arc;
 const MADE_MAX: usize = 64;
 /// The same while the outbox is full.
 const MADE_WHEN_FULL: usize = 4;
+/// Attributes that a creator gives a contentInstance.
+const GIVEN: [&str; 8] = ["rn", "con", "cnf", "lbl", "or", "conr", "dgt", "loc"];
+
 /// A container with instances whose messages are made from the tree.
 #[derive(Debug)]
 struct Backlog {
     /// Its row.
     row: u64,
-    route: ReadingRoute,
+    queue: Arc<str>,
+    target: Arc<str>,
+    /// The container at the CSE above.
+    to: String,
+    from: String,
+    release: Release,
+    keep: Option<Duration>,
     /// The number that the first instance without a message has at least.
     next: u64,
     /// Instances whose messages have not arrived.
     waiting: BTreeSet<u64>,
-    /// Whether it has only what a restart has left, for which there was room.
-    is_resumed: bool,
     /// The stored row.
     stored: Arc<str>,
 }
@@ -44,19 +54,52 @@ impl Backlog {
     const MARK: &'static str = "{\"_b\":";
 
     fn to_record(&self, container: u64) -> Arc<str> {
-        let first = self.waiting.first().copied().unwrap_or(self.next);
-        let resumed = u64::from(self.is_resumed);
-        let numbers = [("container", container), ("first", first), ("resumed", resumed)];
-        self.route.to_row(Self::MARK, &numbers)
+        let body = json!({
+            "queue": &*self.queue,
+            "target": &*self.target,
+            "to": self.to,
+            "from": self.from,
+            "release": self.release.text(),
+            "keep": self.keep.map(|keep| keep.as_micros()),
+            "container": container,
+            "first": self.waiting.first().copied().unwrap_or(self.next),
+        });
+        format!("{}{body}}}", Self::MARK).into()
+    }
+
+    /// The message that creates an instance at the CSE above.
+    fn message(&self, instance: &Resource) -> Option<OutboxMessage> {
+        let content = creation(&instance.to_text())?;
+        let id = format!("{}-{}", self.from.trim_start_matches('/'), instance.id);
+        let request = Request::new(Operation::Create, &*self.to, &*self.from, id);
+        let request = Request { release: self.release, ..request };
+        Some(OutboxMessage {
+            queue: Arc::clone(&self.queue),
+            target: Arc::clone(&self.target),
+            request: request.creating(ResourceType::ContentInstance, content).into(),
+            keep: self.keep,
+            batch: None,
+        })
     }
 
     /// Parses a stored row, if it is a backlog's; with the number of its container.
     fn from_record(row: u64, stored: &Arc<str>) -> Option<(u64, Self)> {
-        let (route, body) = ReadingRoute::from_row(stored, Self::MARK)?;
+        let body = stored.strip_prefix(Self::MARK)?.strip_suffix('}')?;
+        let body: Value = serde_json::from_str(body).ok()?;
+        let text = |name: &str| body.get(name).and_then(Value::as_str);
         let number = |name: &str| body.get(name).and_then(Value::as_u64);
-        let (next, waiting) = (number("first")?, BTreeSet::new());
-        let (is_resumed, stored) = (number("resumed") == Some(1), Arc::clone(stored));
-        let backlog = Self { row, route, next, waiting, is_resumed, stored };
+        let backlog = Self {
+            row,
+            queue: text("queue")?.into(),
+            target: text("target")?.into(),
+            to: text("to")?.to_owned(),
+            from: text("from")?.to_owned(),
+            release: Release::parse(text("release")?).ok()?,
+            keep: number("keep").map(Duration::from_micros),
+            next: number("first")?,
+            waiting: BTreeSet::new(),
+            stored: Arc::clone(stored),
+        };
         Some((number("container")?, backlog))
     }
 }
@@ -77,9 +120,8 @@ impl Backlogs {
         self.all.is_empty()
     }
 
-    /// Those that began for want of room.
-    pub(super) fn of_a_full_outbox(&self) -> usize {
-        self.all.values().filter(|backlog| !backlog.is_resumed).count()
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
     }
 
     pub(super) fn has(&self, container: u64) -> bool {
@@ -101,17 +143,17 @@ impl Backlogs {
     }
 
     fn put(&mut self, container: u64, backlog: Backlog) {
-        self.of_queue.entry(Arc::clone(&backlog.route.queue)).or_default().insert(container);
+        self.of_queue.entry(Arc::clone(&backlog.queue)).or_default().insert(container);
         self.all.insert(container, backlog);
     }
 
     fn take(&mut self, container: u64) -> Option<Backlog> {
         let backlog = self.all.remove(&container)?;
         self.changed.remove(&container);
-        if let Some(containers) = self.of_queue.get_mut(&backlog.route.queue) {
+        if let Some(containers) = self.of_queue.get_mut(&backlog.queue) {
             containers.remove(&container);
             if containers.is_empty() {
-                self.of_queue.remove(&backlog.route.queue);
+                self.of_queue.remove(&backlog.queue);
             }
         }
         Some(backlog)
@@ -138,20 +180,6 @@ impl Backlogs {
         }
     }
 
-    /// The message of an instance that was not made yet.
-    pub(super) fn unmade(&self, container: u64, instance: &Resource) -> Option<OutboxMessage> {
-        let backlog = self.all.get(&container).filter(|backlog| backlog.next <= instance.seq)?;
-        backlog.route.message(instance)
-    }
-
-    /// Notes that the message of an instance waits again.
-    pub(super) fn wait(&mut self, container: u64, seq: u64) {
-        if let Some(backlog) = self.all.get_mut(&container) {
-            backlog.waiting.insert(seq);
-            self.changed.insert(container);
-        }
-    }
-
     /// Notes that the message of an instance has arrived, or will not.
     pub(super) fn done(&mut self, container: u64, seq: u64) {
         if let Some(backlog) = self.all.get_mut(&container)
@@ -166,7 +194,7 @@ impl Cse {
     /// Containers with readings whose messages to the CSE above are made from the tree, as the
     /// outbox was full.
     pub fn backlogs(&self) -> usize {
-        self.outbox.backlogs.of_a_full_outbox()
+        self.outbox.backlogs.len()
     }
 
     /// The container in whose backlog a reading's message belongs, if there is one or the queue has
@@ -189,39 +217,17 @@ impl Cse {
     }
 
     /// Puts the instance of a container that was created last into its backlog.
-    pub(super) fn put_in_backlog(&mut self, container: u64, message: &OutboxMessage) {
-        let has_room = self.has_places(&message.queue, message.room());
-        let backlogs = &mut self.outbox.backlogs;
-        if let Some(backlog) = backlogs.all.get_mut(&container) {
-            if backlog.is_resumed && has_room {
-                return;
-            }
-            self.counters.readings_backlogged += 1;
-            if core::mem::take(&mut backlog.is_resumed) {
-                backlogs.changed.insert(container);
-                self.outbox.delete_by.get_or_insert(self.moment);
-            }
+    pub(super) fn put_in_backlog(&mut self, container: u64, message: OutboxMessage) {
+        self.counters.readings_backlogged += 1;
+        if self.outbox.backlogs.has(container) {
             return;
         }
-        self.counters.readings_backlogged += 1;
-        self.begin_backlog(container, ReadingRoute::of(message), self.outbox.first_made, false);
-    }
-
-    /// Resumes the messages of a container's instances from the number `next` on.
-    pub(super) fn resume_backlog(&mut self, container: u64, route: ReadingRoute, next: u64) {
-        if let Some(backlog) = self.outbox.backlogs.all.get_mut(&container) {
-            backlog.next = backlog.next.min(next);
-            self.outbox.backlogs.changed.insert(container);
-            self.outbox.delete_by.get_or_insert(self.moment);
-        } else {
-            self.begin_backlog(container, route, next, true);
-        }
-    }
-
-    fn begin_backlog(&mut self, container: u64, route: ReadingRoute, next: u64, is_resumed: bool) {
         let row = self.ledger.next_seq();
-        let (waiting, stored) = (BTreeSet::new(), "".into());
-        let mut backlog = Backlog { row, route, next, waiting, is_resumed, stored };
+        let OutboxMessage { queue, target, request, keep, .. } = message;
+        let Request { to, from, release, .. } = Arc::unwrap_or_clone(request);
+        let (next, waiting, stored) = (self.outbox.first_made, BTreeSet::new(), "".into());
+        let mut backlog =
+            Backlog { row, queue, target, to, from, release, keep, next, waiting, stored };
         backlog.stored = backlog.to_record(container);
         let body = Arc::clone(&backlog.stored);
         self.ledger.write(RowChange::Put { seq: row, body }, RowChange::Delete { seq: row });
@@ -248,7 +254,7 @@ impl Cse {
 
     /// Makes messages of a container's backlog that were read for it.
     pub(in crate::cse) fn refill_container(&mut self, container: u64) {
-        let queue = self.outbox.backlogs.all.get(&container).map(|it| Arc::clone(&it.route.queue));
+        let queue = self.outbox.backlogs.all.get(&container).map(|it| Arc::clone(&it.queue));
         if let Some(queue) = queue {
             self.run_queue(&queue);
         }
@@ -261,7 +267,7 @@ impl Cse {
         let parent = self.tree.by_seq(container);
         let found =
             parent.into_iter().flat_map(|parent| self.tree.children_after(parent, after, range));
-        let mut found: Vec<(u64, Instance)> =
+        let found: Vec<(u64, Instance)> =
             found.take(most).map(|((_, seq), instance)| (seq, instance)).collect();
         let Some(&(last, _)) = found.last() else {
             if backlog.waiting.is_empty()
@@ -275,18 +281,17 @@ impl Cse {
         if self.read_for_backlog(container, &found) {
             return;
         }
-        // One may have a message with a row from before a restart.
-        found.retain(|(seq, _)| !self.outbox.has(*seq));
         let Some(backlog) = self.outbox.backlogs.all.get_mut(&container) else { return };
         backlog.next = last.saturating_add(1);
         let mut made = Vec::new();
         for (seq, instance) in found {
             let Instance::Resident(slot) = instance else { continue };
             let Some(instance) = self.tree.get(slot) else { continue };
-            let Some(message) = backlog.route.message(instance) else { continue };
+            let Some(message) = backlog.message(instance) else { continue };
             backlog.waiting.insert(seq);
-            let stored = MessageStore::Backlog(container);
-            made.push((seq, Kept::new(message, self.moment, instance.stored_by, stored)));
+            let mut kept = Kept::new(message, self.moment, instance.stored_by);
+            kept.backlog = Some(container);
+            made.push((seq, kept));
         }
         let payer = Arc::from(DEVICE_QUEUE);
         for (seq, kept) in made {
@@ -305,9 +310,9 @@ impl Cse {
     pub(super) fn readdress_backlogs(&mut self, from: &str, to: &Arc<str>) -> Vec<Arc<str>> {
         let mut queues = Vec::new();
         for backlog in self.outbox.backlogs.all.values_mut() {
-            if *backlog.route.target == *from {
-                backlog.route.target = Arc::clone(to);
-                queues.push(Arc::clone(&backlog.route.queue));
+            if *backlog.target == *from {
+                backlog.target = Arc::clone(to);
+                queues.push(Arc::clone(&backlog.queue));
             }
         }
         let all = self.outbox.backlogs.all.keys().copied();
@@ -330,4 +335,15 @@ impl Cse {
             );
         }
     }
+}
+
+/// The content that creates an instance like the one with this representation; numbers digit for
+/// digit.
+fn creation(text: &str) -> Option<String> {
+    let tag = ResourceType::ContentInstance.tag();
+    let outer: BTreeMap<&str, BTreeMap<&str, &RawValue>> = serde_json::from_str(text).ok()?;
+    let mut attributes = outer.get(tag)?.clone();
+    attributes.retain(|name, _| GIVEN.contains(name));
+    let attributes = serde_json::to_string(&attributes).ok()?;
+    Some(format!("{{\"{tag}\":{attributes}}}"))
 }

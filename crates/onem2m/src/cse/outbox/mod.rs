@@ -6,8 +6,6 @@ mod backlog;
 mod overload;
 mod queue;
 mod record;
-mod route;
-mod rowless;
 mod send;
 mod window;
 
@@ -24,7 +22,7 @@ use crate::tree::RowChange;
 use core::time::Duration;
 pub(super) use queue::Outbox;
 use queue::{MessageBeside, Queue};
-pub(super) use record::{Kept, MessageStore};
+pub(super) use record::Kept;
 use std::sync::Arc;
 
 /// Prefix of the queues for readings of this CSE's own devices; the originator follows. No queue of
@@ -146,11 +144,8 @@ impl Cse {
     ///
     /// If it is none of them.
     pub(super) fn restore(&mut self, seq: u64, body: &Arc<str>) -> Result<(), Damage> {
-        let kept = Kept::from_record(seq, body, (self.moment, self.now));
-        let Some((number, kept)) = kept else {
-            let due = self.moment.max(self.unstored.0);
+        let Some(kept) = Kept::from_record(body, self.moment, self.now) else {
             let is_known = self.outbox.backlogs.restore(seq, body)
-                || self.outbox.rowless.restore(seq, body, due)
                 || self.restore_lag(seq, body)
                 || self.restore_postponed(seq, body);
             if is_known {
@@ -164,7 +159,7 @@ impl Cse {
         };
         let payer = self.payer_of(&kept.message.queue);
         // One that could not be changed is not to be tried again at once.
-        self.outbox.restore(number, kept, self.moment.max(self.unstored.0), payer);
+        self.outbox.restore(seq, kept, self.moment.max(self.unstored.0), payer);
         Ok(())
     }
 
@@ -287,10 +282,9 @@ impl Cse {
             return Err(no_room());
         }
         let seq = self.ledger.next_seq();
-        let stored = MessageStore::Row(seq);
-        let kept = Kept::new(message, self.moment, self.ledger.number(), stored);
-        let body = kept.to_record(seq);
-        self.ledger.write(RowChange::Put { seq, body }, RowChange::Delete { seq });
+        let kept = Kept::new(message, self.moment, self.ledger.number());
+        self.ledger
+            .write(RowChange::Put { seq, body: kept.to_record() }, RowChange::Delete { seq });
         self.note_message(&kept.message, End::Waits);
         let queue = Arc::clone(&kept.message.queue);
         let payer = self.payer_of(&queue);
@@ -342,13 +336,13 @@ impl Cse {
             && (self.outbox.backlogs.has(container)
                 || !self.has_places(&message.queue, message.room()))
         {
+            let queue = Arc::clone(&message.queue);
             self.note_octets_full(&message);
-            self.put_in_backlog(container, &message);
-            self.claim_made();
-            self.run_queue(&message.queue);
+            self.put_in_backlog(container, message);
+            self.run_queue(&queue);
             return response;
         }
-        match self.post_reading(message).or_else(|message| self.post(message)) {
+        match self.post(message) {
             Ok(()) => response,
             // Who asked waited for others, and the room is gone.
             Err(refusal) => Response::refusing(&refusal, response.id, response.release),
@@ -393,11 +387,11 @@ impl Cse {
             if kept.message.batch.is_none() {
                 continue;
             }
-            let before = kept.to_record(seq);
+            let before = kept.to_record();
             if let Some(gather) = &mut kept.message.batch {
                 gather.duration = Duration::ZERO;
             }
-            let body = kept.to_record(seq);
+            let body = kept.to_record();
             self.ledger.write(RowChange::Put { seq, body }, RowChange::Put { seq, body: before });
         }
         self.run_queue(name);
@@ -405,12 +399,12 @@ impl Cse {
 
     /// Removes a message that is done with. Its row is deleted with others.
     fn discard(&mut self, seq: u64, end: End) {
-        let Some(kept) = self.outbox.forget(seq, self.moment) else { return };
+        let Some(kept) = self.outbox.forget(seq) else { return };
         self.note_message(&kept.message, end);
-        match kept.stored {
-            MessageStore::Instance(_) => return self.note_rowless_done(),
-            MessageStore::Backlog(container) => self.outbox.backlogs.done(container, seq),
-            MessageStore::Row(_) => self.outbox.done.push((seq, kept)),
+        if let Some(container) = kept.backlog {
+            self.outbox.backlogs.done(container, seq);
+        } else {
+            self.outbox.done.push((seq, kept));
         }
         let by = self.moment.plus(DELETED_WITHIN);
         self.outbox.delete_by.get_or_insert(by);
@@ -419,7 +413,6 @@ impl Cse {
     /// Deletes the rows of messages that are done with, in one batch: at once, or when there are
     /// many, or after a while.
     pub(super) fn delete_done(&mut self, at_once: bool) {
-        self.store_mark(false);
         let outbox = &self.outbox;
         let is_time = outbox.delete_by.is_some_and(|by| by <= self.moment);
         let are_many = outbox.done.len() >= DELETED_TOGETHER && self.unstored.0 <= self.moment;
@@ -429,11 +422,10 @@ impl Cse {
         self.outbox.delete_by = None;
         let mut done = core::mem::take(&mut self.outbox.done);
         // Consecutive rows are deleted by one statement.
-        done.sort_unstable_by_key(|(_, kept)| kept.stored.row());
+        done.sort_unstable_by_key(|(seq, _)| *seq);
         for (seq, kept) in done {
-            let row = kept.stored.row().unwrap_or(seq);
             let undo = Undo::Message { seq, kept };
-            self.ledger.write(RowChange::Delete { seq: row }, undo);
+            self.ledger.write(RowChange::Delete { seq }, undo);
         }
         if self.outbox.backlogs.has_changed() {
             self.store_backlogs();
@@ -444,7 +436,6 @@ impl Cse {
     pub(super) fn readdress(&mut self, from: &str, to: &str) {
         let target: Arc<str> = to.into();
         let mut queues = self.readdress_backlogs(from, &target);
-        self.readdress_routes(from, &target);
         for (name, queue) in &mut self.outbox.queues {
             let mut moved = false;
             for (&seq, kept) in &mut queue.messages {
@@ -452,12 +443,12 @@ impl Cse {
                     continue;
                 }
                 moved = true;
-                let before = kept.to_record(seq);
+                let before = kept.backlog.is_none().then(|| kept.to_record());
                 kept.message.target = Arc::clone(&target);
-                if let Some(row) = kept.stored.row() {
-                    let body = kept.to_record(seq);
-                    let undo = RowChange::Put { seq: row, body: before };
-                    self.ledger.write(RowChange::Put { seq: row, body }, undo);
+                if let Some(before) = before {
+                    let body = kept.to_record();
+                    self.ledger
+                        .write(RowChange::Put { seq, body }, RowChange::Put { seq, body: before });
                 }
             }
             if moved {

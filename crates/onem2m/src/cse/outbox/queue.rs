@@ -2,13 +2,11 @@
 
 use super::backlog::Backlogs;
 use super::overload::Overload;
-use super::record::{Kept, MessageStore};
-use super::rowless::Rowless;
+use super::record::Kept;
 use super::window::{AnswerTimes, Window};
 use super::{MessageRoom, OutboxMessage, RefusedMessage};
 use crate::clock::Moment;
 use crate::cse::Token;
-use crate::primitive::Request;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -115,14 +113,12 @@ pub(crate) struct Outbox {
     /// Requests in progress by their numbers.
     pub(super) sendings: BTreeMap<u64, Sending>,
     pub(super) sendings_made: u64,
-    /// Finished messages whose rows are still to be deleted, by their numbers.
+    /// Finished messages whose rows are still to be deleted.
     pub(super) done: Vec<(u64, Box<Kept>)>,
     /// Latest time of their deletion.
     pub(super) delete_by: Option<Moment>,
     /// Containers with instances that were stored without a message.
     pub(super) backlogs: Backlogs,
-    /// Messages that are stored with their instances.
-    pub(super) rowless: Rowless,
     /// Queues held because their first message was refused on account of its originator, with the
     /// verdict.
     pub(super) held: BTreeMap<Arc<str>, RefusedMessage>,
@@ -149,42 +145,19 @@ impl Outbox {
 
     pub(crate) fn next_due(&self) -> Option<Moment> {
         let due = self.due.first().map(|(time, _)| *time);
-        let rows = self.delete_by.into_iter().chain(self.rowless.due());
-        due.into_iter().chain(rows).chain(self.overload.due()).min()
+        due.into_iter().chain(self.delete_by).chain(self.overload.due()).min()
     }
 
     pub(crate) fn rows(&self) -> impl Iterator<Item = (u64, Arc<str>)> {
         let waiting = self.queues.values().flat_map(|queue| &queue.messages);
         let done = self.done.iter().map(|(seq, kept)| (seq, kept));
-        let stored = waiting.chain(done);
-        let stored =
-            stored.filter_map(|(&seq, kept)| Some((kept.stored.row()?, kept.to_record(seq))));
-        stored.chain(self.backlogs.rows()).chain(self.rowless.rows())
-    }
-
-    /// Whether a message of this number waits or is in progress.
-    pub(super) fn has(&self, seq: u64) -> bool {
-        self.queue_of.contains_key(&seq)
-    }
-
-    /// A message that waits or is in progress.
-    pub(super) fn kept_mut(&mut self, seq: u64) -> Option<&mut Kept> {
-        let queue = self.queues.get_mut(self.queue_of.get(&seq)?)?;
-        queue.messages.get_mut(&seq).map(|kept| &mut **kept)
+        let stored = waiting.chain(done).filter(|(_, kept)| kept.backlog.is_none());
+        stored.map(|(&seq, kept)| (seq, kept.to_record())).chain(self.backlogs.rows())
     }
 
     /// Removes the outbox message of a request, if there is one.
     pub(in crate::cse) fn take_beside(&mut self, token: Token) -> Option<MessageBeside> {
         if self.beside.is_empty() { None } else { self.beside.remove(&token) }
-    }
-
-    /// Whether a request creates a device's reading under a name, with its message: what comes again
-    /// is known by that name, and need not be remembered.
-    pub(in crate::cse) fn is_known_by_name(&self, token: Token, request: &Request) -> bool {
-        let beside = if self.beside.is_empty() { None } else { self.beside.get(&token) };
-        let content = request.content.as_deref().unwrap_or_default();
-        beside.is_some_and(|beside| beside.message.may_be_made_later())
-            && content.starts_with("{\"m2m:cin\":{\"rn\":\"")
     }
 
     pub(super) fn keep(&mut self, seq: u64, kept: Kept, payer: Arc<str>) {
@@ -223,31 +196,21 @@ impl Outbox {
         self.delete_by = Some(self.delete_by.map_or(at, |by| by.max(at)));
     }
 
-    /// Removes the backlog, the route or the mark with this row, which could not be stored.
-    pub(crate) fn forget_row(&mut self, row: u64) {
+    /// Removes the backlog with this row, which could not be stored.
+    pub(crate) fn forget_backlog(&mut self, row: u64) {
         if !self.backlogs.is_empty() {
             self.backlogs.forget(row);
         }
-        self.rowless.forget(row);
-    }
-
-    /// Removes the message of an instance that could not be stored.
-    pub(crate) fn take_back(&mut self, seq: u64, now: Moment) {
-        self.rowless.remove(seq, now);
-        self.forget(seq, now);
     }
 
     /// Removes a message without an answer.
-    pub(crate) fn forget(&mut self, seq: u64, now: Moment) -> Option<Box<Kept>> {
+    pub(crate) fn forget(&mut self, seq: u64) -> Option<Box<Kept>> {
         let name = self.queue_of.remove(&seq)?;
         let queue = self.queues.get_mut(&name)?;
         queue.unsent.remove(&seq);
         let kept = queue.messages.remove(&seq);
         if let Some(kept) = &kept {
             queue.by_age.remove(&(kept.until, seq));
-            if let MessageStore::Instance(_) = kept.stored {
-                self.rowless.done(seq, now);
-            }
         }
         let room = kept.as_ref().map(|kept| kept.message.room()).unwrap_or_default();
         self.room = self.room.without(room);
@@ -278,7 +241,7 @@ impl Outbox {
     }
 
     /// Ends a request; those of its messages that are not done with wait again.
-    pub(super) fn end(&mut self, number: u64, messages: Vec<u64>) {
+    pub(super) fn end(&mut self, number: u64) {
         let Some(sending) = self.sendings.remove(&number) else { return };
         if let Some(target) = self.targets.get_mut(&sending.target) {
             target.requests = target.requests.saturating_sub(1);
@@ -286,7 +249,7 @@ impl Outbox {
         if let Some(queue) = self.queues.get_mut(&sending.queue) {
             queue.requests = queue.requests.saturating_sub(1);
             // Most are done with.
-            let left = messages.into_iter().filter(|seq| queue.messages.contains_key(seq));
+            let left = sending.messages.into_iter().filter(|seq| queue.messages.contains_key(seq));
             queue.unsent.extend(left);
         }
     }

@@ -27,49 +27,21 @@ pub(crate) struct Kept {
     pub(super) until: Moment,
     /// The batch that stored it: it is sent when that is on the disk.
     pub(super) stored_by: u64,
-    pub(super) stored: MessageStore,
-}
-
-/// Where the store has a message.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(in crate::cse) enum MessageStore {
-    /// In a row of its own, of this number.
-    Row(u64),
-    /// In the instance that it creates, from which it was made: the container of this number has a
-    /// backlog.
-    Backlog(u64),
-    /// In the instance that it creates: the container of this number has a route.
-    Instance(u64),
-}
-
-impl MessageStore {
-    /// The number of its own row.
-    pub(super) const fn row(self) -> Option<u64> {
-        match self {
-            Self::Row(row) => Some(row),
-            Self::Backlog(_) | Self::Instance(_) => None,
-        }
-    }
+    /// The container from whose instance it was made; such a message has no row of its own.
+    pub(super) backlog: Option<u64>,
 }
 
 impl Kept {
-    pub(super) fn new(
-        message: OutboxMessage,
-        now: Moment,
-        stored_by: u64,
-        stored: MessageStore,
-    ) -> Self {
+    pub(super) fn new(message: OutboxMessage, now: Moment, stored_by: u64) -> Self {
         let until = message.keep.map_or(Moment::MAX, |keep| now.plus(keep));
-        Self { message, since: now, until, stored_by, stored }
+        Self { message, since: now, until, stored_by, backlog: None }
     }
 
     /// Prefix of a message's row: messages and resources share the store, and no resource's row has
     /// it.
     const MARK: &'static str = "{\"_x\":";
 
-    /// Its row, if it is the message of this number: that of the instance that it creates, if it had
-    /// no row at first.
-    pub(super) fn to_record(&self, seq: u64) -> Arc<str> {
+    pub(super) fn to_record(&self) -> Arc<str> {
         let OutboxMessage { queue, target, request, keep, batch } = &self.message;
         // As text within the text: numbers must come back digit for digit.
         let content = request.content.as_deref();
@@ -81,9 +53,7 @@ impl Kept {
         push_json_text(&mut text, target);
         let keep = keep.map(|keep| u64::try_from(keep.as_micros()).unwrap_or(u64::MAX));
         let until = (self.until != Moment::MAX).then(|| self.until.micros());
-        let number = (self.stored != MessageStore::Row(seq)).then_some(seq);
-        let numbers = [(",\"kept_until\":", until), (",\"keep\":", keep), (",\"number\":", number)];
-        for (name, number) in numbers {
+        for (name, number) in [(",\"kept_until\":", until), (",\"keep\":", keep)] {
             if let Some(number) = number {
                 text.push_str(name);
                 push_number::<10>(&mut text, number);
@@ -103,12 +73,8 @@ impl Kept {
         text.into()
     }
 
-    /// Parses a stored row, if it is a message's; with the number of the message.
-    pub(super) fn from_record(
-        row: u64,
-        body: &str,
-        (moment, wall): (Moment, Timestamp),
-    ) -> Option<(u64, Self)> {
+    /// Parses a stored row, if it is a message's.
+    pub(super) fn from_record(body: &str, moment: Moment, wall: Timestamp) -> Option<Self> {
         let body = body.strip_prefix(Self::MARK)?.strip_suffix('}')?;
         let body: Value = serde_json::from_str(body).ok()?;
         let text = |name: &str| body.get(name).and_then(Value::as_str);
@@ -121,11 +87,11 @@ impl Kept {
             let latest = pair.get(2).and_then(Value::as_bool).unwrap_or(false);
             Some(Gather { number, duration, latest })
         });
-        let number = |name: &str| body.get(name).and_then(Value::as_u64);
-        let mut keep = number("keep").map(Duration::from_micros);
-        let mut until = number("kept_until").map_or(Moment::MAX, Moment::from_micros);
+        let micros = |name: &str| body.get(name).and_then(Value::as_u64);
+        let mut keep = micros("keep").map(Duration::from_micros);
+        let mut until = micros("kept_until").map_or(Moment::MAX, Moment::from_micros);
         // Earlier versions noted a time of the wall clock, which may have been wrong, or is now.
-        if let Some(time) = number("until").map(Timestamp::from_micros)
+        if let Some(time) = micros("until").map(Timestamp::from_micros)
             && time < Timestamp::MAX
         {
             let left = time.since_epoch().saturating_sub(wall.since_epoch());
@@ -135,9 +101,7 @@ impl Kept {
         let (queue, target) = (text("lane")?.into(), text("target")?.into());
         let request = Arc::new(request);
         let message = OutboxMessage { queue, target, request, keep, batch: gather };
-        let stored = MessageStore::Row(row);
-        let seq = number("number").unwrap_or(row);
-        Some((seq, Self { message, since: moment, until, stored_by: 0, stored }))
+        Some(Self { message, since: moment, until, stored_by: 0, backlog: None })
     }
 }
 
@@ -224,14 +188,10 @@ mod tests {
             let (queue, target) = ("sub1 \"x\"".into(), to.into());
             let request = Arc::new(request);
             let message = OutboxMessage { queue, target, request, keep, batch };
-            let kept = Kept::new(message.clone(), moment, 9, MessageStore::Row(7));
-            for seq in [7, 5] {
-                let row = kept.to_record(seq);
-                let clocks = (moment, Timestamp::from_micros(0));
-                let (number, read) = Kept::from_record(7, &row, clocks).unwrap();
-                assert_eq!((read.message, read.until), (message.clone(), kept.until));
-                assert_eq!((number, read.stored), (seq, MessageStore::Row(7)));
-            }
+            let kept = Kept::new(message.clone(), moment, 9);
+            let row = kept.to_record();
+            let read = Kept::from_record(&row, moment, Timestamp::from_micros(0)).unwrap();
+            assert_eq!((read.message, read.until), (message, kept.until));
         }
     }
 }

@@ -201,7 +201,7 @@ impl Cse {
         let purpose = Purpose::Message { queue: Arc::clone(name), number };
         let sent = route.and_then(|route| self.send(route, next.request, purpose, &payer));
         if sent.is_err() {
-            self.outbox.end(number, next.messages);
+            self.outbox.end(number);
             self.delivery_failed(name, None);
         }
     }

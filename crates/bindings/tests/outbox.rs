@@ -624,13 +624,7 @@ async fn cut() {
         for kind in ["2", "3", "4"] {
             resources += named(&running, "cse-mn", kind).await.len();
         }
-        // Messages of readings that are read from the store come a moment later.
-        let waiting = || running.engine().messages_waiting();
-        let end = Instant::now() + PATIENCE;
-        while waiting() < resources && Instant::now() < end {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        assert_eq!(waiting(), resources, "{length} octets");
+        assert_eq!(running.engine().messages_waiting(), resources, "{length} octets");
         seen.insert(readings);
         running.stop().await;
     }

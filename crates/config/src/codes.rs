@@ -408,8 +408,8 @@ codes! {
 
     UNUSABLE_FILE 194 "a file that the description names cannot be used"
     "A description names files by path: certificates, keys, lists of revoked certificates, OCSP \
-    responses, keys and members of a mesh, tokens of the web interface, values of a program's \
-    parameters. `gatewright check` loads each as a start does, and connects nothing. The finding says \
+    responses, keys and members of a mesh, values of a program's parameters. \
+    `gatewright check` loads each as a start does, and connects nothing. The finding says \
     which key names the file and why it cannot be used: it is missing, this user may not read it, or \
     it holds something else.\n\n    \
     [cse.tls]\n    certificate = \"cse.pem\"    # a certificate (PEM), and those between it and its authority\n    \

@@ -199,7 +199,8 @@ fn the_description_is_shown_to_administrators_and_taken_in_the_version_that_was_
     assert_eq!(status, 200, "{body}");
     let done: Value = serde_json::from_str(&body).unwrap();
     assert_eq!(done["changes"][0]["what"], "[log] level");
-    fs::write(&started.file, "[cse]\nbase = \"gw\"\nid = \"no\"\nhttp = \"127.0.0.1:1\"\n").unwrap();
+    fs::write(&started.file, "[cse]\nbase = \"gw\"\nid = \"no\"\nhttp = \"127.0.0.1:1\"\n")
+        .unwrap();
     let (status, _, body) = reload(AccessRole::Operator, "If-Match: *\r\n");
     let refused: Value = serde_json::from_str(&body).unwrap();
     assert_eq!(status, 422, "{body}");

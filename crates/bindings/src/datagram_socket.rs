@@ -16,6 +16,9 @@ use tokio::sync::Notify;
 /// Pause before a datagram is given to a worker again that does not keep up.
 const TRY_AGAIN: Duration = Duration::from_millis(1);
 
+/// How often the error queue is looked at where nothing else happens.
+const LOOKED_AT: Duration = Duration::from_secs(1);
+
 /// Octets of a quoted datagram that are read: an ICMP message of IPv6 has up to 1280 (RFC 4443 §2.4).
 const QUOTED_OCTETS_MAX: usize = 1_280;
 /// Octets of control messages: a `sock_extended_err` with the address of the host that reports it.
@@ -70,15 +73,15 @@ impl DatagramSocket {
     pub(crate) async fn undelivered(&self) -> UndeliveredDatagram {
         let Self::Kernel(socket) = self else { return core::future::pending().await };
         loop {
-            if socket.ready(Interest::ERROR).await.is_err() {
-                tokio::time::sleep(TRY_AGAIN).await;
-                continue;
-            }
-            match socket.try_io(Interest::ERROR, || read_error(socket)) {
+            let announced = socket.try_io(Interest::ERROR, || read_error(socket));
+            // Not each error is announced: the queue is looked at without that, too.
+            match announced.or_else(|_| read_error(socket)) {
                 Ok(Some(undelivered)) => return undelivered,
-                // It is about something else, or was only announced.
+                // It is about something else.
                 Ok(None) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let _ = tokio::time::timeout(LOOKED_AT, socket.ready(Interest::ERROR)).await;
+                }
                 Err(_) => tokio::time::sleep(TRY_AGAIN).await,
             }
         }

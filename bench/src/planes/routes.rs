@@ -54,10 +54,10 @@ impl Batch {
     }
 }
 
-/// The prefix of a number, of 24 bits and never that of the link.
+/// The prefix of a number, of 24 bits and never that of a link.
 const fn prefix(number: u32) -> Ipv4Addr {
-    // Seven apart, from 1.0.0.0 on: a million end below 127.0.0.0.
-    Ipv4Addr::from_bits((0x01_0000 + 7 * number) << 8)
+    // Seven apart, from 1.0.2.0 on: a million end below 127.0.0.0.
+    Ipv4Addr::from_bits((0x01_0002 + 7 * number) << 8)
 }
 
 pub(super) fn line(number: u32, next_hop: Ipv4Addr) -> String {
@@ -185,5 +185,17 @@ pub(super) fn promise(bench: &mut Bench) {
 pub(super) fn skip(bench: &mut Bench, why: &str) {
     for (key, bound) in [LOAD_MS, SYNC_MS] {
         bench.skip(key, Relation::AtMost, bound, why);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_prefix_is_that_of_a_link() {
+        let links = ["10.72.1.0", "10.72.2.0", "10.99.0.0"].map(|it| it.parse::<Ipv4Addr>().unwrap());
+        assert!((0..ROUTES.0).all(|number| !links.contains(&prefix(number))));
+        assert!(prefix(ROUTES.0) < Ipv4Addr::LOCALHOST);
     }
 }

@@ -76,6 +76,10 @@ fn round(
     for _ in 0..bench.options().pick(CUTS, 1) {
         for cut in CableCut::ALL {
             let outcome = bed.cut(cut, &flow)?;
+            if outcome.before == outcome.after {
+                let (cable, path) = (outcome.cable, outcome.before);
+                return Err(format!("{cable} was cut, and packets still take {path}").into());
+            }
             bench.sample(&format!("{name}_{}_ms", kind(cut)), "ms", outcome.outage_ms);
         }
     }

@@ -4,9 +4,9 @@
 use crate::bench::{Bench, config};
 use core::time::Duration;
 use gatewright_onem2m::{
-    Call, Input, Operation, OutboxMessage, Request, ResourceType, Status, Token,
+    Call, Input, Operation, OutboxMessage, Registrar, Request, ResourceType, Status, Token,
 };
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 const TARGET: &str = "http://up:8080";
 
@@ -21,7 +21,12 @@ fn outbox_message(queue: &str, name: &str) -> OutboxMessage {
 
 /// Creates an instance with the message that makes the same above; the answer.
 fn both(bench: &mut Bench, id: &str, to: &str, name: &str) -> Status {
-    let message = Box::new(outbox_message("device/Ca", name));
+    both_of(bench, "device/Ca", id, to, name)
+}
+
+/// The same with a message on this queue.
+fn both_of(bench: &mut Bench, queue: &str, id: &str, to: &str, name: &str) -> Status {
+    let message = Box::new(outbox_message(queue, name));
     let content = message.request.content.clone().unwrap();
     let request = Request::new(Operation::Create, to, "Ca", id)
         .creating(ResourceType::ContentInstance, &*content);
@@ -567,4 +572,99 @@ fn a_small_outbox_goes_on_however_long_answers_are_late() {
     bench.pass(Duration::from_secs(1));
     assert_eq!(bench.cse.backlogs(), 0);
     assert!(bench.cse.counters().overloads > 1);
+}
+
+/// A bench whose outbox takes one message of all devices together.
+fn small_for_all() -> Bench {
+    let mut config = config();
+    config.limits.messages_waiting_total = 1;
+    let mut bench = Bench::with(config);
+    bench.register("Ca", "a");
+    bench
+}
+
+/// Stores a reading of each of some devices, from the one of this number on, in a container of its own.
+fn readings_of_devices(bench: &mut Bench, first: usize, names: &[String]) {
+    for (number, name) in (first..).zip(names) {
+        let container = format!(r#"{{"m2m:cnt":{{"rn":"c{number}"}}}}"#);
+        bench.create("Ca", "cse-in/a", ResourceType::Container, &container);
+        let (queue, to) = (format!("device/C{number}"), format!("cse-in/a/c{number}"));
+        assert_eq!(both_of(bench, &queue, name, &to, name), Status::Created);
+    }
+}
+
+/// What a target does not take is not made ahead: while the CSE above is away, readings beyond the
+/// outbox cost neither memory nor reads, and they all go when it is there.
+#[test]
+fn messages_are_made_from_the_tree_when_their_target_takes_them() {
+    let mut bench = small_for_all();
+    let names = names(40);
+    let (first, rest) = names.split_at(1);
+    readings_of_devices(&mut bench, 0, first);
+    let call = bench.calls().remove(0);
+    bench.away(&call);
+    readings_of_devices(&mut bench, 1, rest);
+    assert_eq!((bench.cse.messages_waiting(), bench.cse.backlogs()), (1, 39));
+    assert!(bench.calls().is_empty());
+    bench.pass(Duration::from_secs(10));
+    let arrived: BTreeSet<String> = arrive(&mut bench).into_iter().collect();
+    assert_eq!(arrived, names.into_iter().collect());
+    bench.pass(Duration::from_secs(1));
+    assert_eq!((bench.cse.messages_waiting(), bench.cse.backlogs()), (0, 0));
+}
+
+/// The CSE above has another address before messages were made for the one that was away.
+#[test]
+fn messages_that_were_not_made_go_to_the_new_address_of_the_cse_above() {
+    let config = |url: &str| {
+        let mut config = config();
+        config.limits.messages_waiting_total = 1;
+        config.registrar = Some(Registrar {
+            cse_id: "/id-up".to_owned(),
+            name: "cse-up".to_owned(),
+            url: url.to_owned(),
+        });
+        config
+    };
+    let mut bench = Bench::with(config(TARGET));
+    bench.register("Ca", "a");
+    let names = names(5);
+    for number in 0..names.len() {
+        readings_of_devices(&mut bench, number, &names[number..=number]);
+        for call in bench.calls() {
+            bench.away(&call);
+        }
+    }
+    assert_eq!((bench.cse.messages_waiting(), bench.cse.backlogs()), (1, 4));
+    bench.cse.reconfigure(bench.clocks(), config("http://up:9090"));
+    bench.run();
+    let mut arrived = BTreeSet::new();
+    for _ in 0..100 {
+        for call in bench.calls() {
+            if call.request.resource_type == Some(ResourceType::ContentInstance) {
+                assert_eq!(call.urls, ["http://up:9090"]);
+                arrived.insert(name_in(&call));
+            }
+            bench.reply(&call, Status::Created);
+        }
+        bench.pass(Duration::from_millis(100));
+    }
+    assert_eq!(arrived, names.into_iter().collect());
+    assert_eq!((bench.cse.messages_waiting(), bench.cse.backlogs()), (0, 0));
+}
+
+/// The same while answers are late: messages that give way are not made either.
+#[test]
+fn messages_that_give_way_are_not_made_from_the_tree() {
+    let mut bench = small_for_all();
+    let names = names(5);
+    let (first, rest) = names.split_at(1);
+    readings_of_devices(&mut bench, 0, first);
+    bench.cse.handle(bench.clocks(), Input::Overloaded);
+    readings_of_devices(&mut bench, 1, rest);
+    assert_eq!((bench.cse.messages_waiting(), bench.cse.backlogs()), (1, 4));
+    bench.pass(Duration::from_secs(1));
+    assert_eq!(arrive(&mut bench).len(), 5);
+    bench.pass(Duration::from_secs(1));
+    assert_eq!((bench.cse.messages_waiting(), bench.cse.backlogs()), (0, 0));
 }

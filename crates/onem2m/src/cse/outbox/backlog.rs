@@ -5,6 +5,7 @@
 //! container join it, so that their order is kept. Its row has the number of the first instance that
 //! has not arrived. Messages made from it have no rows: after a restart they are made again.
 
+use super::queue::{Due, Outbox};
 use super::record::Kept;
 use super::{DEVICE_QUEUE, OutboxMessage};
 use crate::address::Address;
@@ -19,13 +20,16 @@ use crate::tree::{Instance, RowChange};
 use core::time::Duration;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 /// Messages of one queue that are made from the tree at a time.
 const MADE_MAX: usize = 64;
 /// The same while the outbox is full.
 const MADE_WHEN_FULL: usize = 4;
+/// Queues of one target whose messages are there or being read; no more are made from the tree. It
+/// is more than a target takes requests at once.
+const MADE_AHEAD: usize = 512;
 /// Attributes that a creator gives a contentInstance.
 const GIVEN: [&str; 8] = ["rn", "con", "cnf", "lbl", "or", "conr", "dgt", "loc"];
 
@@ -113,6 +117,36 @@ pub(super) struct Backlogs {
     of_queue: HashMap<Arc<str>, BTreeSet<u64>>,
     /// Backlogs whose row is to be written again.
     changed: BTreeSet<u64>,
+    /// By target, as far as it has any.
+    ahead: HashMap<Arc<str>, Ahead>,
+}
+
+/// What is still to be made from the tree for a target.
+#[derive(Debug, Default)]
+struct Ahead {
+    /// Queues whose messages are made when the target takes more, each once: they take turns.
+    line: VecDeque<Arc<str>>,
+    in_line: HashSet<Arc<str>>,
+    /// Containers whose instances are being read.
+    reading: HashSet<u64>,
+}
+
+impl Ahead {
+    fn push(&mut self, queue: &Arc<str>) {
+        if self.in_line.insert(Arc::clone(queue)) {
+            self.line.push_back(Arc::clone(queue));
+        }
+    }
+
+    fn pop(&mut self) -> Option<Arc<str>> {
+        let queue = self.line.pop_front()?;
+        self.in_line.remove(&queue);
+        Some(queue)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.line.is_empty() && self.reading.is_empty()
+    }
 }
 
 impl Backlogs {
@@ -140,6 +174,39 @@ impl Backlogs {
     /// The queues of all.
     pub(super) fn queues(&self) -> Vec<Arc<str>> {
         self.of_queue.keys().cloned().collect()
+    }
+
+    /// The target of a queue's messages.
+    fn target_of(&self, queue: &str) -> Option<&Arc<str>> {
+        let container = self.of_queue.get(queue)?.first()?;
+        self.all.get(container).map(|backlog| &backlog.target)
+    }
+
+    /// Targets for which messages are made later.
+    pub(super) fn targets(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.ahead.keys()
+    }
+
+    fn ahead_of(&mut self, target: &Arc<str>) -> &mut Ahead {
+        self.ahead.entry(Arc::clone(target)).or_default()
+    }
+
+    /// The queue whose messages for this target are made next.
+    fn next_queue(&mut self, target: &str) -> Option<Arc<str>> {
+        let ahead = self.ahead.get_mut(target)?;
+        let queue = ahead.pop();
+        if ahead.is_empty() {
+            self.ahead.remove(target);
+        }
+        queue
+    }
+
+    /// Notes that instances of a container were read.
+    fn note_read(&mut self, container: u64) {
+        self.ahead.retain(|_, ahead| {
+            ahead.reading.remove(&container);
+            !ahead.is_empty()
+        });
     }
 
     fn put(&mut self, container: u64, backlog: Backlog) {
@@ -190,6 +257,20 @@ impl Backlogs {
     }
 }
 
+impl Outbox {
+    /// Whether messages of backlogs are of use to a target: it is sent what there is, and that is
+    /// little.
+    fn takes_more(&self, target: &str) -> bool {
+        let (line, is_resting) = self
+            .targets
+            .get(target)
+            .map_or((0, false), |target| (target.line.len(), target.due.is_some()));
+        let gives_way = self.overload.holds(DEVICE_QUEUE);
+        let reading = self.backlogs.ahead.get(target).map_or(0, |ahead| ahead.reading.len());
+        !is_resting && !gives_way && line + reading < MADE_AHEAD
+    }
+}
+
 impl Cse {
     /// Containers with readings whose messages to the CSE above are made from the tree, as the
     /// outbox was full.
@@ -235,28 +316,55 @@ impl Cse {
     }
 
     /// Makes messages of a queue's backlogs as far as there is room, and ends those of which nothing
-    /// is left.
+    /// is left; later, if the target takes nothing for now or has enough to take. What is made ahead
+    /// of that costs reads and memory, and holds up devices' answers, for nothing.
     pub(super) fn refill(&mut self, queue: &Arc<str>) {
         if self.outbox.backlogs.is_empty() {
             return;
         }
-        let Some(containers) = self.outbox.backlogs.of_queue.get(queue).cloned() else { return };
+        let Some(target) = self.outbox.backlogs.target_of(queue).cloned() else { return };
+        if self.outbox.takes_more(&target) {
+            self.refill_now(queue);
+        } else {
+            self.outbox.backlogs.ahead_of(&target).push(queue);
+        }
+    }
+
+    fn refill_now(&mut self, queue: &Arc<str>) {
         let most = if self.are_devices_full() { MADE_WHEN_FULL } else { MADE_MAX };
         let there = self.outbox.queues.get(queue).map_or(0, |queue| queue.messages.len());
         if there > most / 2 {
             return;
         }
+        let Some(containers) = self.outbox.backlogs.of_queue.get(queue).cloned() else { return };
         let each = (most / containers.len()).max(1);
         for container in containers {
             self.refill_from(container, each);
         }
     }
 
+    /// Makes messages for a target from backlogs that waited until it takes more.
+    pub(super) fn make_later(&mut self, target: &Arc<str>) {
+        while self.outbox.takes_more(target)
+            && let Some(queue) = self.outbox.backlogs.next_queue(target)
+        {
+            self.refill_now(&queue);
+            if let Some(other) = self.line_up(&queue).filter(|other| other != target) {
+                self.run_target(&other);
+            }
+        }
+    }
+
     /// Makes messages of a container's backlog that were read for it.
     pub(in crate::cse) fn refill_container(&mut self, container: u64) {
-        let queue = self.outbox.backlogs.all.get(&container).map(|it| Arc::clone(&it.queue));
-        if let Some(queue) = queue {
+        self.outbox.backlogs.note_read(container);
+        let backlog = self.outbox.backlogs.all.get(&container);
+        let ends = backlog.map(|it| (Arc::clone(&it.queue), Arc::clone(&it.target)));
+        if let Some((queue, target)) = ends {
+            self.refill_now(&queue);
             self.run_queue(&queue);
+            // The others wait for what this one may not have.
+            self.run_target(&target);
         }
     }
 
@@ -279,6 +387,10 @@ impl Cse {
             return;
         };
         if self.read_for_backlog(container, &found) {
+            let backlogs = &mut self.outbox.backlogs;
+            if let Some(target) = backlogs.all.get(&container).map(|it| Arc::clone(&it.target)) {
+                backlogs.ahead_of(&target).reading.insert(container);
+            }
             return;
         }
         let Some(backlog) = self.outbox.backlogs.all.get_mut(&container) else { return };
@@ -314,6 +426,13 @@ impl Cse {
                 backlog.target = Arc::clone(to);
                 queues.push(Arc::clone(&backlog.queue));
             }
+        }
+        self.outbox.backlogs.ahead.remove(from);
+        for queue in &queues {
+            self.outbox.backlogs.ahead_of(to).push(queue);
+        }
+        if !queues.is_empty() {
+            self.outbox.due.insert((self.moment, Due::Target(Arc::clone(to))));
         }
         let all = self.outbox.backlogs.all.keys().copied();
         self.outbox.backlogs.changed.extend(all);

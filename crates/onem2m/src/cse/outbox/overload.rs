@@ -9,6 +9,7 @@ use super::queue::Outbox;
 use crate::clock::Moment;
 use crate::cse::Cse;
 use core::time::Duration;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// How long messages wait at a time.
@@ -40,10 +41,11 @@ impl Overload {
 }
 
 impl Outbox {
-    /// Targets with queues in their lines.
-    fn targets_in_line(&self) -> Vec<Arc<str>> {
+    /// Targets with queues in their lines, or with backlogs whose messages are made later.
+    fn targets_in_line(&self) -> BTreeSet<Arc<str>> {
         let waiting = self.targets.iter().filter(|(_, target)| !target.line.is_empty());
-        waiting.map(|(name, _)| Arc::clone(name)).collect()
+        let waiting = waiting.map(|(name, _)| name);
+        waiting.chain(self.backlogs.targets()).map(Arc::clone).collect()
     }
 }
 

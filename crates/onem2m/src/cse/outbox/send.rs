@@ -74,7 +74,7 @@ impl Cse {
     }
 
     /// Puts a queue with a message to send into its target's line; returns the target.
-    fn line_up(&mut self, name: &Arc<str>) -> Option<Arc<str>> {
+    pub(super) fn line_up(&mut self, name: &Arc<str>) -> Option<Arc<str>> {
         if self.outbox.queues.get(name)?.is_in_line {
             return None;
         }
@@ -156,6 +156,7 @@ impl Cse {
     /// Sends messages of a target's queues in turn, as many as it may have in progress.
     pub(super) fn run_target(&mut self, name: &Arc<str>) {
         loop {
+            self.make_later(name);
             let range = WindowRange::of_target(&self.config.limits);
             let Some(target) = self.outbox.targets.get_mut(name) else { return };
             let is_there = target.is_proven && target.failures == 0;

@@ -194,7 +194,8 @@ mod tests {
 
     #[test]
     fn no_prefix_is_that_of_a_link() {
-        let links = ["10.72.1.0", "10.72.2.0", "10.99.0.0"].map(|it| it.parse::<Ipv4Addr>().unwrap());
+        let links =
+            ["10.72.1.0", "10.72.2.0", "10.99.0.0"].map(|it| it.parse::<Ipv4Addr>().unwrap());
         assert!((0..ROUTES.0).all(|number| !links.contains(&prefix(number))));
         assert!(prefix(ROUTES.0) < Ipv4Addr::LOCALHOST);
     }

@@ -27,6 +27,7 @@ mod gateway;
 mod handlers;
 mod hops;
 mod host_interface;
+mod http_host;
 mod last_good;
 mod links;
 mod listener;
@@ -61,6 +62,7 @@ pub use gatewright_part::{Change, ENDED, LogEvent, LogLevel, Part, open_file};
 /// The setup that embedders write in code.
 pub use gatewright_planes::{LinkSetup, Planes, PlanesError, Setup};
 pub use hops::HopDelay;
+pub use http_host::names_loopback;
 pub use last_good::DescriptionCause;
 pub use links::{Links, unfit_devices};
 pub use messages::{

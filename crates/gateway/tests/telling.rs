@@ -43,7 +43,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 fn page(server: &MetricsServer) -> String {
     let mut stream = TcpStream::connect(server.address().unwrap()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: gateway\r\n\r\n").unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     text

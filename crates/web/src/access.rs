@@ -6,6 +6,7 @@ use crate::{
     session::{Caller, ShownBy},
     tokens::AccessRole,
 };
+use gatewright_gateway::names_loopback;
 use hyper::{
     StatusCode, Uri,
     header::{HOST, HeaderMap, HeaderName, ORIGIN},
@@ -159,24 +160,6 @@ fn host<'a>(arrival: &Arrival, uri: &Uri, headers: &'a HeaderMap) -> Result<&'a 
         ));
     }
     Ok(host)
-}
-
-/// Whether a field Host names this machine for itself.
-fn names_loopback(host: &str) -> bool {
-    let (name, port) = match host.strip_prefix('[') {
-        Some(rest) => match rest.split_once(']') {
-            Some((name, port)) => (name, port),
-            None => return false,
-        },
-        None => host.find(':').and_then(|at| host.split_at_checked(at)).unwrap_or((host, "")),
-    };
-    let is_port = match port.strip_prefix(':') {
-        // RFC 3986 §3.2.3: digits, and no sign.
-        Some(digits) => !digits.starts_with('+') && digits.parse::<u16>().is_ok(),
-        None => port.is_empty(),
-    };
-    let is_loopback = name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
-    is_port && (name.eq_ignore_ascii_case("localhost") || is_loopback)
 }
 
 /// Refuses requests of pages of other origins, but lets a link lead to the page: what a browser shows

@@ -2,9 +2,11 @@
 //!
 //! The server knows one path, answers each client on a thread of its own and closes after each answer.
 //! A client has [`CLIENT_WITHIN`] for all of it; of more than [`CLIENTS_MAX`] the oldest is closed.
+//! At an address of loopback it answers requests for names of loopback only.
 
 use crate::{
     Gateway,
+    http_host::names_loopback,
     listener::ListenerThread,
     socket_path::{SocketPath, bind},
     status,
@@ -29,6 +31,9 @@ pub const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; cha
 
 /// The media type of error answers.
 const PLAIN: &str = "text/plain; charset=utf-8";
+
+/// The answer to a request for another host.
+const MISDIRECTED: &str = "421 Misdirected Request";
 
 /// Maximum octets of a request's head; a longer one is answered 431.
 const REQUEST_MAX: usize = 8 * 1024;
@@ -124,15 +129,20 @@ impl AsFd for Listener {
 
 impl Listener {
     fn accept(&self) -> io::Result<PageClient> {
-        let stream = match self {
-            Self::Tcp(listener) => ClientStream::Tcp(listener.accept()?.0),
-            Self::Unix(listener) => ClientStream::Unix(listener.accept()?.0),
+        let (stream, hosts) = match self {
+            Self::Tcp(listener) => {
+                let is_loopback = listener.local_addr()?.ip().to_canonical().is_loopback();
+                let hosts = if is_loopback { ServedHosts::Loopback } else { ServedHosts::Any };
+                (ClientStream::Tcp(listener.accept()?.0), hosts)
+            }
+            Self::Unix(listener) => (ClientStream::Unix(listener.accept()?.0), ServedHosts::Any),
         };
         match &stream {
             ClientStream::Tcp(stream) => stream.set_nonblocking(false)?,
             ClientStream::Unix(stream) => stream.set_nonblocking(false)?,
         }
-        Ok(PageClient { stream: Arc::new(stream), until: Instant::now() + CLIENT_WITHIN })
+        let until = Instant::now() + CLIENT_WITHIN;
+        Ok(PageClient { stream: Arc::new(stream), hosts, until })
     }
 }
 
@@ -186,10 +196,27 @@ impl Drop for Served {
     }
 }
 
+/// The hosts for which requests are answered.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum ServedHosts {
+    /// Names of loopback: a browser on this machine is led to others by DNS only.
+    Loopback,
+    /// All: the names of an address that other machines reach are not known, and no browser opens a
+    /// Unix socket.
+    Any,
+}
+
+impl ServedHosts {
+    fn has(self, host: &str) -> bool {
+        self == Self::Any || names_loopback(host)
+    }
+}
+
 /// A client with its deadline.
 #[derive(Debug)]
 struct PageClient {
     stream: Arc<ClientStream>,
+    hosts: ServedHosts,
     until: Instant,
 }
 
@@ -201,7 +228,7 @@ impl PageClient {
 
     fn serve(mut self, page: &Page) -> io::Result<()> {
         let Some(head) = self.head()? else { return Ok(()) };
-        let answer = answer(&head, page);
+        let answer = answer(&head, self.hosts, page);
         self.write_all(&answer)?;
         self.stream.shutdown(Shutdown::Write)?;
         let mut rest = [0; 1024];
@@ -274,8 +301,8 @@ enum PageRequest {
 }
 
 /// The whole answer to a request's head.
-fn answer(head: &[u8], page: &Page) -> Vec<u8> {
-    let (status, kind, body, head_only) = match asked(head) {
+fn answer(head: &[u8], hosts: ServedHosts, page: &Page) -> Vec<u8> {
+    let (status, kind, body, head_only) = match asked(head, hosts) {
         PageRequest::Wrong(status) => (status, PLAIN, format!("{status}\n"), false),
         PageRequest::Page { head_only } => match page() {
             Ok(text) => ("200 OK", OPEN_METRICS, text, head_only),
@@ -294,7 +321,7 @@ fn answer(head: &[u8], page: &Page) -> Vec<u8> {
 }
 
 /// Parses a request's head (RFC 9112 §3).
-fn asked(head: &[u8]) -> PageRequest {
+fn asked(head: &[u8], served: ServedHosts) -> PageRequest {
     const BAD: PageRequest = PageRequest::Wrong("400 Bad Request");
     let text = String::from_utf8_lossy(head);
     let Some((text, _body)) = text.split_once("\r\n\r\n") else {
@@ -310,27 +337,37 @@ fn asked(head: &[u8]) -> PageRequest {
     else {
         return BAD;
     };
-    let mut hosts = 0;
+    let mut hosts = Vec::new();
     for line in lines {
         match line.split_once(':') {
             Some((name, _)) if name.is_empty() || name.contains([' ', '\t']) => return BAD,
-            Some((name, _)) => hosts += u32::from(name.eq_ignore_ascii_case("host")),
+            Some((name, host)) if name.eq_ignore_ascii_case("host") => hosts.push(host.trim()),
+            Some(_) => {}
             None => return BAD,
         }
     }
     let hosted = match version {
         // RFC 9112 §3.2: exactly one field Host.
-        "HTTP/1.1" => hosts == 1,
-        "HTTP/1.0" => hosts <= 1,
+        "HTTP/1.1" => hosts.len() == 1,
+        "HTTP/1.0" => hosts.len() <= 1,
         _ => false,
     };
     if !hosted || method.is_empty() {
         return BAD;
     }
     let path = match target.strip_prefix("http://") {
-        Some(rest) => rest.find('/').and_then(|at| rest.get(at..)).unwrap_or("/"),
+        Some(rest) => {
+            let (authority, path) =
+                rest.find('/').and_then(|at| rest.split_at_checked(at)).unwrap_or((rest, "/"));
+            hosts.push(authority);
+            path
+        }
         None => target,
     };
+    if !hosts.into_iter().all(|host| served.has(host)) {
+        // RFC 9110 §15.5.20.
+        return PageRequest::Wrong(MISDIRECTED);
+    }
     if path.split('?').next() != Some("/metrics") {
         return PageRequest::Wrong("404 Not Found");
     }
@@ -369,24 +406,25 @@ mod tests {
     fn the_page_is_served_and_everything_else_is_answered_properly() {
         let server = server(&local());
         let address = server.address().unwrap();
-        let long = format!("GET /metrics HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "x".repeat(9000));
+        let long =
+            format!("GET /metrics HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n", "x".repeat(9000));
         for (request, status) in [
-            ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "200 OK"),
-            ("GET /metrics?x=1 HTTP/1.1\r\nhost:x\r\nAccept: */*\r\n\r\n", "200 OK"),
-            ("GET http://x:1/metrics HTTP/1.1\r\nHost: x:1\r\n\r\n", "200 OK"),
+            ("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", "200 OK"),
+            ("GET /metrics?x=1 HTTP/1.1\r\nhost:127.0.0.1\r\nAccept: */*\r\n\r\n", "200 OK"),
+            ("GET http://[::1]:1/metrics HTTP/1.1\r\nHost: [::1]:1\r\n\r\n", "200 OK"),
             ("GET /metrics HTTP/1.0\r\n\r\n", "200 OK"),
-            ("HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "200 OK"),
-            ("GET / HTTP/1.1\r\nHost: x\r\n\r\n", "404 Not Found"),
-            ("GET /metricsx HTTP/1.1\r\nHost: x\r\n\r\n", "404 Not Found"),
+            ("HEAD /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", "200 OK"),
+            ("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "404 Not Found"),
+            ("GET /metricsx HTTP/1.1\r\nHost: localhost\r\n\r\n", "404 Not Found"),
             (
-                "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nab",
+                "POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nab",
                 "405 Method Not Allowed",
             ),
             ("GET /metrics HTTP/1.1\r\n\r\n", "400 Bad Request"),
-            ("GET /metrics HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", "400 Bad Request"),
-            ("GET /metrics HTTP/1.1\r\nHost : x\r\n\r\n", "400 Bad Request"),
-            ("GET /metrics HTTP/2.0\r\nHost: x\r\n\r\n", "400 Bad Request"),
-            ("GET  /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "400 Bad Request"),
+            ("GET /metrics HTTP/1.1\r\nHost: localhost\r\nHost: y\r\n\r\n", "400 Bad Request"),
+            ("GET /metrics HTTP/1.1\r\nHost : localhost\r\n\r\n", "400 Bad Request"),
+            ("GET /metrics HTTP/2.0\r\nHost: localhost\r\n\r\n", "400 Bad Request"),
+            ("GET  /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", "400 Bad Request"),
             ("\r\n\r\n", "400 Bad Request"),
             (&long, "431 Request Header Fields Too Large"),
         ] {
@@ -401,13 +439,34 @@ mod tests {
         }
     }
 
+    /// A browser's request for a name that a page of another site has led here (DNS rebinding).
+    #[test]
+    fn at_loopback_only_names_of_loopback_are_served() {
+        let server = server(&local());
+        for (request, status) in [
+            ("GET /metrics HTTP/1.1\r\nHost: evil.example:9464\r\n\r\n", MISDIRECTED),
+            ("GET /metrics HTTP/1.1\r\nHost:\r\n\r\n", MISDIRECTED),
+            ("GET /metrics HTTP/1.0\r\nHost: evil.example\r\n\r\n", MISDIRECTED),
+            ("GET http://evil.example/metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", MISDIRECTED),
+            ("GET /other HTTP/1.1\r\nHost: evil.example\r\n\r\n", MISDIRECTED),
+            ("GET /metrics HTTP/1.1\r\nHost: LOCALHOST:9464\r\n\r\n", "200 OK"),
+        ] {
+            let answer = exchange(server.address().unwrap(), request.as_bytes());
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{request:?}: {answer}");
+            assert_eq!(answer.contains(TEXT), status == "200 OK", "{answer}");
+        }
+        let elsewhere = b"GET /metrics HTTP/1.1\r\nHost: gateway.example\r\n\r\n";
+        let answer = answer(elsewhere, ServedHosts::Any, &|| Ok(TEXT.to_owned()));
+        assert!(answer.ends_with(TEXT.as_bytes()));
+    }
+
     #[test]
     fn a_request_in_pieces_is_read_and_a_silent_client_is_left() {
         let server = server(&local());
         let address = server.address().unwrap();
         let silent = TcpStream::connect(address).unwrap();
         let mut slow = TcpStream::connect(address).unwrap();
-        for octet in b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" {
+        for octet in b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" {
             slow.write_all(&[*octet]).unwrap();
         }
         let mut answer = String::new();
@@ -429,7 +488,7 @@ mod tests {
                 stalled
             };
             let stalled: Vec<_> = (0..count).map(stall).collect();
-            let answer = exchange(address, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+            let answer = exchange(address, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
             assert!(answer.ends_with(TEXT), "{answer}");
             let is_open = |mut stream: &TcpStream| {
                 let read = stream.read(&mut [0]);
@@ -443,8 +502,9 @@ mod tests {
 
     #[test]
     fn a_page_that_cannot_be_made_is_503() {
-        let head = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
-        let said = String::from_utf8(answer(head, &|| Err("ended".to_owned()))).unwrap();
+        let head = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        let said =
+            String::from_utf8(answer(head, ServedHosts::Any, &|| Err("ended".to_owned()))).unwrap();
         assert!(said.starts_with("HTTP/1.1 503 ") && said.ends_with("\r\n\r\nended\n"), "{said}");
     }
 
@@ -454,7 +514,7 @@ mod tests {
         let path = std::env::temp_dir().join(name);
         let server = server(&Listen::Unix(path.to_str().unwrap().to_owned()));
         let mut stream = UnixStream::connect(&path).unwrap();
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: gateway.example\r\n\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         assert!(answer.ends_with(TEXT), "{answer}");

@@ -88,6 +88,11 @@ codes! {
     TOO_MANY 115 "too many of them"
     "Everything in a gateway has a bound, so that its memory is known. The finding tells it."
 
+    NOT_A_CREDENTIAL 116 "not a credential"
+    "`credential:NAME` is the file NAME in the folder where the service manager puts credentials, or in \
+    `credentials` beside the description. A name is that of one file there: it has no `/`, and is neither \
+    `.` nor `..`. A file elsewhere is named by its path, without `credential:`."
+
     NO_LINK 120 "a gateway without a link"
     "Frames come in and go out by links. Describe at least one:\n\n    \
     [link.lan]\n    device = \"eth0\"\n    addresses = [\"192.0.2.1/24\"]"

@@ -52,6 +52,7 @@ fn explain(
             None => missing_length(text, finding),
         },
         Form::AddressOfNetwork => missing_length(text, finding),
+        Form::File(_) | Form::FileSetting(_) => misnamed_credential(form, text, finding),
         Form::Address if Prefix::parse(text).is_some() => {
             let address = text.split('/').next().unwrap_or_default();
             let edit = format!("\"{address}\"");
@@ -102,6 +103,19 @@ fn wrong_part(text: &str) -> Option<&'static str> {
     })
 }
 
+/// What is wrong with the name of a credential, if the text is one.
+fn misnamed_credential(form: Form, text: &str, finding: Diagnostic) -> Diagnostic {
+    let setting = values::field(text).filter(|_| matches!(form, Form::FileSetting(_)));
+    let file = setting.map_or_else(|| text.to_owned(), |(_, file)| file);
+    if values::is_file(&file) {
+        return finding;
+    }
+    let message = format!("\"{file}\" is not a credential: its name is not that of a file");
+    Diagnostic { code: &codes::NOT_A_CREDENTIAL, message, ..finding }
+        .label("a name without `/`, and neither `.` nor `..`")
+        .help("the service manager puts credentials in one folder; a file elsewhere is named by its path")
+}
+
 fn missing_length(text: &str, finding: Diagnostic) -> Diagnostic {
     match text.parse::<IpAddr>() {
         Ok(IpAddr::V4(_)) => finding.label("the prefix length is missing, such as /24"),
@@ -115,6 +129,7 @@ pub(crate) fn is_right(form: Form, text: &str) -> bool {
     let network = || Prefix::parse(text).is_some_and(|prefix| prefix.network() == prefix);
     match form {
         Form::Any(_) => !text.is_empty() && !text.contains('\0'),
+        Form::File(example) => is_right(Form::Any(example), text) && values::is_file(text),
         Form::Name => is_name(text),
         Form::Interface => is_interface(text),
         Form::Address => text.parse::<IpAddr>().is_ok(),
@@ -150,6 +165,7 @@ pub(crate) fn is_right(form: Form, text: &str) -> bool {
         Form::Role => values::is_role(text),
         Form::RoleAddress => values::role_address(text).is_some(),
         Form::Field | Form::Setting(_) => values::field(text).is_some(),
+        Form::FileSetting(_) => values::field(text).is_some_and(|(_, file)| values::is_file(&file)),
         Form::Ports => text.parse::<PortRange>().is_ok(),
     }
 }
@@ -201,6 +217,7 @@ fn is_interface(text: &str) -> bool {
 const fn code(form: Form) -> &'static Code {
     match form {
         Form::Any(_)
+        | Form::File(_)
         | Form::Name
         | Form::Interface
         | Form::AeIds
@@ -218,7 +235,7 @@ const fn code(form: Form) -> &'static Code {
         Form::Url | Form::Broker => &codes::NOT_A_URL,
         Form::SystemId => &codes::NOT_A_SYSTEM_ID,
         Form::RoleAddress => &codes::NOT_A_ROLE_ADDRESS,
-        Form::Setting(_) => &codes::NOT_A_SETTING,
+        Form::Setting(_) | Form::FileSetting(_) => &codes::NOT_A_SETTING,
         Form::Field => &codes::NOT_A_FIELD,
         Form::Ports => &codes::NOT_PORTS,
     }
@@ -227,7 +244,7 @@ const fn code(form: Form) -> &'static Code {
 /// The form in words, to follow "is".
 pub(crate) const fn wanted(form: Form) -> &'static str {
     match form {
-        Form::Any(_) => "a text that is possible here",
+        Form::Any(_) | Form::File(_) => "a text that is possible here",
         Form::Name => "a name: 1 to 32 letters, digits, `-` and `_`",
         Form::Interface => "a name of an interface: 1 to 15 octets without `/`, `:` and blanks",
         Form::Address => "an IP address",
@@ -256,7 +273,9 @@ pub(crate) const fn wanted(form: Form) -> &'static str {
         Form::DeviceKind => "a kind of devices: oximeter, scale, … or `device` for all others",
         Form::Field => "a field with its value: its name, `=`, the value",
         Form::Ports => "a port, or two with `-` between them, the lower one first",
-        Form::Setting(_) => "a parameter: its name, `=`, and its value or where that is",
+        Form::Setting(_) | Form::FileSetting(_) => {
+            "a parameter: its name, `=`, and its value or where that is"
+        }
         Form::Role => "a name of a role: letters, digits and `_`",
         Form::RoleAddress => "a role's address: its name, `=`, a host and a port",
     }
@@ -265,7 +284,10 @@ pub(crate) const fn wanted(form: Form) -> &'static str {
 /// An example of the form.
 pub(crate) const fn example(form: Form) -> &'static str {
     match form {
-        Form::Any(example) | Form::Setting(example) => example,
+        Form::Any(example)
+        | Form::File(example)
+        | Form::Setting(example)
+        | Form::FileSetting(example) => example,
         Form::Name => "lan",
         Form::Interface => "eth0",
         Form::Address => "192.0.2.1",
@@ -322,6 +344,7 @@ mod tests {
     fn every_example_has_its_form() {
         for form in [
             Form::Any("x"),
+            Form::File("/etc/x"),
             Form::Name,
             Form::Interface,
             Form::Address,
@@ -347,6 +370,7 @@ mod tests {
             Form::Role,
             Form::RoleAddress,
             Form::Setting("host=192.0.2.1"),
+            Form::FileSetting("password=/etc/x"),
             Form::Field,
             Form::Ports,
         ] {

@@ -12,6 +12,7 @@ pub use crate::located::Located;
 use crate::log::Log;
 pub use crate::mesh::{Mesh, MeshProfile, MeshRouting, MeshTunnel};
 use crate::messages::AttachMessages;
+use crate::values::credential;
 use gatewright_diagnostic::Span;
 pub use gatewright_stack::builtin::HostPart;
 use gatewright_stack::builtin::{Rule, Verdict};
@@ -97,7 +98,7 @@ impl Config {
     pub fn with_files_in(mut self, folder: &Path, credentials: Option<&Path>) -> Self {
         let credentials = credentials.map_or_else(|| folder.join("credentials"), Path::to_owned);
         let resolve = |file: &mut String| {
-            let credential = file.strip_prefix(CREDENTIAL).map(|name| credentials.join(name));
+            let credential = credential(file).map(|name| credentials.join(name));
             let path = credential.unwrap_or_else(|| folder.join(&*file));
             *file = path.to_string_lossy().into_owned();
         };
@@ -151,9 +152,6 @@ const MIB: u64 = 1024 * 1024;
 const WAITING_OCTETS: u64 = 128 * MIB;
 /// Part of the store's bound that those of readings take at most then, and those of notifications.
 const STORE_SHARE: u64 = 16;
-
-/// What stands before the name of a credential in place of a path.
-const CREDENTIAL: &str = "credential:";
 
 /// Where the data plane runs.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

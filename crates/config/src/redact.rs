@@ -144,14 +144,16 @@ impl RedactedDescription {
         match form {
             Some(Form::Url | Form::Broker) => self.url(text),
             // The name of the parameter stays.
-            Some(Form::Setting(_) | Form::Field) => match text.split_once('=') {
-                Some((name, value)) => {
-                    self.remove(value);
-                    quoted(&format!("{name}={REMOVED}"))
+            Some(Form::Setting(_) | Form::FileSetting(_) | Form::Field) => {
+                match text.split_once('=') {
+                    Some((name, value)) => {
+                        self.remove(value);
+                        quoted(&format!("{name}={REMOVED}"))
+                    }
+                    None => self.removed(text),
                 }
-                None => self.removed(text),
-            },
-            Some(Form::Any(_)) if PUBLIC_TEXTS.contains(&name) => quoted(text),
+            }
+            Some(Form::Any(_) | Form::File(_)) if PUBLIC_TEXTS.contains(&name) => quoted(text),
             Some(form) if is_public(form) => quoted(text),
             _ => self.removed(text),
         }
@@ -234,6 +236,7 @@ const fn is_public(form: Form) -> bool {
         | Form::Ports => true,
         // Identities of devices, values of parameters, URLs, and any text.
         Form::Any(_)
+        | Form::File(_)
         | Form::AeIds
         | Form::AeIdsOfCse
         | Form::CseBeyond
@@ -241,6 +244,7 @@ const fn is_public(form: Form) -> bool {
         | Form::Broker
         | Form::SystemId
         | Form::Setting(_)
+        | Form::FileSetting(_)
         | Form::Field => false,
     }
 }

@@ -100,6 +100,8 @@ const PORT_NUMBER: &str =
     "(?!0+$)0*(6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5]?[0-9]{1,4})";
 /// Patterns of AE-IDs.
 const AE_IDS: &str = "[CS][A-Za-z0-9._~*-]{0,254}";
+/// Before a path: not a credential whose name is that of no file.
+const NO_BAD_CREDENTIAL: &str = "(?!credential:([.]{0,2}$|[^/]*/))";
 /// A name in a gateway program.
 const WORD_NAME: &str = "[A-Za-z_][A-Za-z0-9_]*";
 
@@ -112,6 +114,7 @@ fn pattern(form: Form) -> String {
         || format!("{}/(3[0-2]|[12]?[0-9])|{IPV6}/(12[0-8]|1[01][0-9]|[1-9]?[0-9])", ipv4());
     match form {
         Form::Any(_) => "[^\\u0000]+".to_owned(),
+        Form::File(_) => format!("{NO_BAD_CREDENTIAL}[^\\u0000]+"),
         Form::Name => NAME.to_owned(),
         Form::Interface => "(?![.]{1,2}$)[^/:\\s\\u0000]{1,15}".to_owned(),
         Form::Address => format!("{}|{IPV6}", ipv4()),
@@ -140,6 +143,7 @@ fn pattern(form: Form) -> String {
         Form::SystemId => "[0-9A-Fa-f]{16}".to_owned(),
         Form::DeviceKind => DEVICE_KINDS.join("|"),
         Form::Field | Form::Setting(_) => format!("{WORD_NAME}=[\\s\\S]*"),
+        Form::FileSetting(_) => format!("{WORD_NAME}={NO_BAD_CREDENTIAL}[\\s\\S]*"),
         Form::Role => WORD_NAME.to_owned(),
         Form::RoleAddress => format!("{WORD_NAME}=[\\s\\S]+:{WORD}"),
         Form::Ports => format!("{WORD}(-{WORD})?"),

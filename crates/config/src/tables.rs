@@ -68,6 +68,8 @@ pub(crate) enum Shape {
 pub(crate) enum Form {
     /// Any text but the empty one; with an example.
     Any(&'static str),
+    /// A path, or `credential:NAME`; with an example.
+    File(&'static str),
     /// A name in the description.
     Name,
     /// A name of a kernel interface.
@@ -117,6 +119,8 @@ pub(crate) enum Form {
     RoleAddress,
     /// `NAME=VALUE` for a parameter; with an example.
     Setting(&'static str),
+    /// `NAME=FILE` for a parameter, FILE being a path or `credential:NAME`; with an example.
+    FileSetting(&'static str),
     /// `NAME=VALUE`.
     Field,
     /// `5683`, or `1024-65535`.
@@ -304,7 +308,7 @@ static MESH: Table = Table {
         .or("open"),
         key(
             "key_file",
-            Shape::Text(Form::Any("mesh.key")),
+            Shape::Text(Form::File("mesh.key")),
             "With psk, the file of the keys that all nodes have, each 32 octets in hexadecimal digits \
              on a line of its own: the node sends with the first, and accepts each of up to four. With \
              pki, the file of the node's own key, as `gatewright mesh key new` writes it. Only its \
@@ -312,7 +316,7 @@ static MESH: Table = Table {
         ),
         key(
             "members_file",
-            Shape::Text(Form::Any("members")),
+            Shape::Text(Form::File("members")),
             "With pki, the file that says who may join: `authority`, `member` or `revoked` and a public \
              key on each line. An authority admits by certificates; a revoked key is out. A relative \
              path starts in the description's folder.",
@@ -657,7 +661,7 @@ static WEB: Table = Table {
         .or("127.0.0.1:8787"),
         key(
             "tokens",
-            Shape::Text(Form::Any("/etc/gatewright/web-tokens")),
+            Shape::Text(Form::File("/etc/gatewright/web-tokens")),
             "Path of the file of tokens, which `gatewright web token` writes. If not given, \
              everybody on this machine may look, and nobody may do more.",
         ),
@@ -683,17 +687,17 @@ static WEB_TLS: Table = Table {
     keys: &[
         required(
             "certificate",
-            Shape::Text(Form::Any("/etc/gatewright/web.pem")),
+            Shape::Text(Form::File("/etc/gatewright/web.pem")),
             "Path of its certificate, followed by the intermediate ones.",
         ),
         required(
             "key",
-            Shape::Text(Form::Any("/etc/gatewright/web.key")),
+            Shape::Text(Form::File("/etc/gatewright/web.key")),
             "Path of the certificate's key.",
         ),
         key(
             "authorities",
-            Shape::Text(Form::Any("/etc/gatewright/clients.pem")),
+            Shape::Text(Form::File("/etc/gatewright/clients.pem")),
             "Path of the authorities whose certificates clients may show in place of a token.",
         ),
     ],
@@ -731,7 +735,7 @@ static PROGRAM: Table = Table {
         ),
         key(
             "set_file",
-            Shape::List(Form::Setting("password=/etc/gatewright/password"), SETTINGS_MAX),
+            Shape::List(Form::FileSetting("password=/etc/gatewright/password"), SETTINGS_MAX),
             "Parameters read from files, each as NAME=FILE; a final line break is \
              removed.",
         ),

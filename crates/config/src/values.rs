@@ -225,6 +225,21 @@ pub(crate) fn field(text: &str) -> Option<(String, String)> {
     right.then(|| (name.to_owned(), value.to_owned()))
 }
 
+/// What stands before the name of a credential in place of a path.
+const CREDENTIAL: &str = "credential:";
+
+/// The name of the credential that stands in place of a path: that of a file in one folder, which no
+/// such name leaves.
+pub(crate) fn credential(text: &str) -> Option<&str> {
+    let name = text.strip_prefix(CREDENTIAL)?;
+    (!matches!(name, "" | "." | "..") && !name.contains(['/', '\0'])).then_some(name)
+}
+
+/// Whether a text can stand where a path or a credential does.
+pub(crate) fn is_file(text: &str) -> bool {
+    !text.starts_with(CREDENTIAL) || credential(text).is_some()
+}
+
 /// Whether a text is a name that a role of a program can have.
 pub(crate) fn is_role(text: &str) -> bool {
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';

@@ -33,9 +33,9 @@ print(json.dumps([judge(it) for it in asked['descriptions']]))
 ";
 
 /// Codes of findings about the shape of one value: its type, range, choice or form.
-const SHAPE_CODES: [u16; 21] = [
-    101, 102, 103, 105, 106, 107, 108, 110, 111, 112, 114, 115, 162, 163, 166, 167, 168, 169, 174,
-    175, 197,
+const SHAPE_CODES: [u16; 22] = [
+    101, 102, 103, 105, 106, 107, 108, 110, 111, 112, 114, 115, 116, 162, 163, 166, 167, 168, 169,
+    174, 175, 197,
 ];
 
 /// Codes of these that a rule between values has, too, or that no pattern can express.
@@ -224,7 +224,7 @@ fn example(schema: &Value) -> Value {
 }
 
 /// Texts of every form, and ones that nearly have it.
-const TEXTS: [&str; 62] = [
+const TEXTS: [&str; 67] = [
     "",
     " ",
     "lan",
@@ -287,6 +287,11 @@ const TEXTS: [&str; 62] = [
     "mqtt://192.0.2.1",
     "web=192.0.2.1:80",
     "5683-5690",
+    "credential:a..b",
+    "credential:../a",
+    "credential:..",
+    "password=credential:a",
+    "password=credential:/a",
 ];
 
 /// Values of every type; lists of a text each only where a list is expected.

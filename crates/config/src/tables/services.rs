@@ -53,32 +53,32 @@ const POINTS_OF_ACCESS_MAX: usize = 16;
 /// The certificate that a listener shows.
 const CERTIFICATE: Key = required(
     "certificate",
-    Shape::Text(Form::Any("/etc/gatewright/certificate.pem")),
+    Shape::Text(Form::File("/etc/gatewright/certificate.pem")),
     "The certificate, PEM; a relative path starts in the description's folder.",
 );
 /// The key of that certificate.
 const PRIVATE_KEY: Key = required(
     "key",
-    Shape::Text(Form::Any("/etc/gatewright/key.pem")),
+    Shape::Text(Form::File("/etc/gatewright/key.pem")),
     "The certificate's key, PEM.",
 );
 /// The authorities of the peers.
 const AUTHORITIES: Key = required(
     "authorities",
-    Shape::Text(Form::Any("/etc/gatewright/authorities.pem")),
+    Shape::Text(Form::File("/etc/gatewright/authorities.pem")),
     "The trusted certificate authorities, PEM.",
 );
 /// The authorities' lists of revoked certificates.
 const CRL: Key = key(
     "crl",
-    Shape::Text(Form::Any("/etc/gatewright/revoked.pem")),
+    Shape::Text(Form::File("/etc/gatewright/revoked.pem")),
     "Certificate revocation lists (CRL), PEM: one for each authority; none if not \
              given.",
 );
 /// The response that a server staples.
 const OCSP_RESPONSE: Key = key(
     "ocsp_response",
-    Shape::Text(Form::Any("/etc/gatewright/ocsp.der")),
+    Shape::Text(Form::File("/etc/gatewright/ocsp.der")),
     "The OCSP response about the certificate, DER: stapled in handshakes; none if not given.",
 );
 

@@ -2,12 +2,14 @@
 
 use crate::codes;
 use crate::position::MessagePosition;
+use crate::redact::REMOVED;
 use crate::shape::{self, Findings};
 pub(crate) use crate::tables::Form;
 use crate::tables::Key;
 use crate::values::{self, Prefix};
 use gatewright_diagnostic::{Code, Diagnostic, nearest};
 use gatewright_stack::builtin::PortRange;
+use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
@@ -25,10 +27,26 @@ pub(crate) fn check(key: &Key, form: Form, text: &str, at: Range<usize>, finding
     if is_right(form, text) {
         return;
     }
-    let message = format!("\"{text}\" is not {}", wanted(form));
-    let finding = Diagnostic::error(code(form), findings.span(at.clone()), message);
+    let is_url = matches!(form, Form::Url | Form::Broker);
+    let shown = if is_url { without_user(text) } else { Cow::Borrowed(text) };
+    let message = format!("\"{shown}\" is not {}", wanted(form));
+    let mut finding = Diagnostic::error(code(form), findings.span(at.clone()), message);
+    if shown != text {
+        // Between the quotes.
+        finding = finding.hide(findings.span(at.start + 1..at.end.saturating_sub(1)));
+    }
     let finding = finding.help(shape::usage(key));
     findings.add(explain(form, text, at, findings, finding));
+}
+
+/// What should be a URL, without user and password. It may lack the scheme, and a password may have any
+/// characters.
+fn without_user(text: &str) -> Cow<'_, str> {
+    let (scheme, rest) = text.find("://").map_or(("", text), |at| text.split_at(at + 3));
+    match rest.rsplit_once('@') {
+        Some((_, place)) => format!("{scheme}{REMOVED}@{place}").into(),
+        None => text.into(),
+    }
 }
 
 /// Adds an explanation for this case.

@@ -15,11 +15,13 @@
 #![forbid(unsafe_code)]
 
 mod render;
+mod secrets;
 mod source;
 
 pub use render::shown;
 pub use source::{Position, Source, SourceId, Sources, Span};
 
+use secrets::without_userinfo;
 use serde::Serialize;
 use std::fmt;
 
@@ -89,6 +91,8 @@ pub struct Diagnostic {
     pub help: Option<String>,
     /// The edit that follows this advice.
     pub fix: Option<Fix>,
+    /// Secrets that excerpts of the text do not show, beside users and passwords in URLs.
+    pub hidden: Vec<Span>,
 }
 
 impl Diagnostic {
@@ -113,6 +117,7 @@ impl Diagnostic {
             notes: Vec::new(),
             help: None,
             fix: None,
+            hidden: Vec::new(),
         }
     }
 
@@ -152,24 +157,34 @@ impl Diagnostic {
         self
     }
 
-    /// The finding as data, with line and column instead of octet offsets.
+    /// Leaves a secret out of excerpts.
+    #[must_use]
+    pub fn hide(mut self, span: Span) -> Self {
+        self.hidden.push(span);
+        self
+    }
+
+    /// The finding as data, with line and column instead of octet offsets, and without users and
+    /// passwords of URLs; an edit that has such a URL is left out, as a part of it is of no use.
     pub fn finding(&self, sources: &Sources) -> Finding {
         let place = |span: Span| sources.place(span);
+        let told = |words: &str| without_userinfo(words).into_owned();
+        let fix = self.fix.as_ref().filter(|fix| told(&fix.replacement) == fix.replacement);
         Finding {
             code: self.code.to_string(),
             severity: self.severity,
-            message: self.message.clone(),
-            label: self.primary.text.clone(),
+            message: told(&self.message),
+            label: told(&self.primary.text),
             place: place(self.primary.span),
             related: (self.secondary.iter())
-                .map(|label| Related { place: place(label.span), message: label.text.clone() })
+                .map(|label| Related { place: place(label.span), message: told(&label.text) })
                 .collect(),
-            notes: self.notes.clone(),
-            help: self.help.clone(),
-            fix: self.fix.as_ref().map(|fix| Edit {
+            notes: self.notes.iter().map(|note| told(note)).collect(),
+            help: self.help.as_deref().map(told),
+            fix: fix.map(|fix| Edit {
                 place: place(fix.span),
                 replacement: fix.replacement.clone(),
-                message: fix.message.clone(),
+                message: told(&fix.message),
             }),
         }
     }

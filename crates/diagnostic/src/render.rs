@@ -1,6 +1,9 @@
 //! Renders a finding with an excerpt of the text, by rustc's own renderer.
 
-use crate::{Diagnostic, Label, Severity, Source, Sources, Span};
+use crate::{
+    Diagnostic, Label, Severity, Source, Sources, Span,
+    secrets::{Redacted, without_userinfo},
+};
 use annotate_snippets::{
     AnnotationKind, Group, Level, Origin, Patch, Renderer, Snippet, renderer::DecorStyle,
 };
@@ -15,7 +18,7 @@ impl Diagnostic {
     /// The finding with file, line, excerpt, code and help; with colours for a terminal.
     /// The result contains no control character of the text, of its name or of the finding's words,
     /// except line ends. So a file's author cannot control the reader's terminal. Lines that are too
-    /// long for an excerpt are named by their number.
+    /// long for an excerpt are named by their number. Users and passwords of URLs are not shown.
     pub fn render(&self, sources: &Sources, colour: bool) -> String {
         let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
         let level = match self.severity {
@@ -29,17 +32,17 @@ impl Diagnostic {
             (self.secondary.iter()).partition(|label| file(label.span) == file(self.primary.span));
         let mut labels = vec![(AnnotationKind::Primary, &self.primary)];
         labels.extend(here.into_iter().map(|label| (AnnotationKind::Context, label)));
-        let title = level.primary_title(shown(&self.message)).id(id);
-        let mut main = drawn(Group::with_title(title), source, &labels);
+        let title = level.primary_title(told(&self.message)).id(id);
+        let mut main = self.drawn(Group::with_title(title), source, &labels);
         for label in elsewhere {
             let source = sources.get(label.span.source);
-            main = drawn(main, source, &[(AnnotationKind::Context, label)]);
+            main = self.drawn(main, source, &[(AnnotationKind::Context, label)]);
         }
         for note in &self.notes {
-            main = main.element(Level::NOTE.message(shown(note)));
+            main = main.element(Level::NOTE.message(told(note)));
         }
         if let Some(help) = &self.help {
-            main = main.element(Level::HELP.message(shown(help)));
+            main = main.element(Level::HELP.message(told(help)));
         }
         let mut groups = vec![main];
         groups.extend(self.patch(sources));
@@ -54,53 +57,65 @@ impl Diagnostic {
     fn patch<'a>(&'a self, sources: &'a Sources) -> Option<Group<'a>> {
         let fix = self.fix.as_ref()?;
         let source = sources.get(fix.span.source);
-        let title = Level::HELP.secondary_title(shown(&fix.message));
-        let Some(excerpt) = Excerpt::of(source, [fix.span]) else {
+        let title = Level::HELP.secondary_title(told(&fix.message));
+        let Some(excerpt) = self.excerpt(source, [fix.span]) else {
             return Some(Group::with_title(title));
         };
-        let patch = Patch::new(excerpt.within(fix.span), shown(&fix.replacement));
+        let patch = Patch::new(excerpt.within(fix.span), told(&fix.replacement));
         Some(title.element(excerpt.snippet().patch(patch)))
     }
-}
 
-/// Adds an excerpt with labels; one for each label if that for all is too long.
-fn drawn<'a>(
-    mut group: Group<'a>,
-    source: &'a Source,
-    labels: &[(AnnotationKind, &'a Label)],
-) -> Group<'a> {
-    if let Some(excerpt) = Excerpt::of(source, labels.iter().map(|(_, label)| label.span)) {
-        let snippet = labels.iter().fold(excerpt.snippet(), |snippet, (kind, label)| {
-            let annotation = kind.span(excerpt.within(label.span));
-            let silent = label.text.is_empty();
-            snippet.annotation(if silent {
-                annotation
-            } else {
-                annotation.label(shown(&label.text))
-            })
-        });
-        return group.element(snippet);
-    }
-    if labels.len() > 1 {
-        return labels.iter().fold(group, |group, label| drawn(group, source, &[*label]));
-    }
-    for (_, label) in labels {
-        let at = source.position(label.span.start);
-        let (name, _) = source.file_at(label.span.start);
-        let origin = Origin::path(shown(name)).line(at.line).char_column(at.column);
-        group = group.element(origin);
-        if !label.text.is_empty() {
-            group = group.element(Level::NOTE.message(shown(&label.text)));
+    /// Adds an excerpt with labels; one for each label if that for all is too long.
+    fn drawn<'a>(
+        &self,
+        mut group: Group<'a>,
+        source: &'a Source,
+        labels: &[(AnnotationKind, &'a Label)],
+    ) -> Group<'a> {
+        if let Some(excerpt) = self.excerpt(source, labels.iter().map(|(_, label)| label.span)) {
+            let snippet = labels.iter().fold(excerpt.snippet(), |snippet, (kind, label)| {
+                let annotation = kind.span(excerpt.within(label.span));
+                let silent = label.text.is_empty();
+                snippet.annotation(if silent {
+                    annotation
+                } else {
+                    annotation.label(told(&label.text))
+                })
+            });
+            return group.element(snippet);
         }
+        if labels.len() > 1 {
+            return labels.iter().fold(group, |group, label| self.drawn(group, source, &[*label]));
+        }
+        for (_, label) in labels {
+            let at = source.position(label.span.start);
+            let (name, _) = source.file_at(label.span.start);
+            let origin = Origin::path(shown(name)).line(at.line).char_column(at.column);
+            group = group.element(origin);
+            if !label.text.is_empty() {
+                group = group.element(Level::NOTE.message(told(&label.text)));
+            }
+        }
+        group
     }
-    group
+
+    /// The lines of these spans of one text, without secrets.
+    fn excerpt<'a>(
+        &self,
+        source: &'a Source,
+        spans: impl IntoIterator<Item = Span> + Clone,
+    ) -> Option<Excerpt<'a>> {
+        let id = spans.clone().into_iter().next().map(|span| span.source)?;
+        let hidden = self.hidden.iter().filter(|span| span.source == id);
+        Excerpt::of(source, spans, hidden.copied())
+    }
 }
 
 /// The lines of a text that a finding is about.
 struct Excerpt<'a> {
     /// The name of their file.
     file: &'a str,
-    text: &'a str,
+    text: Redacted<'a>,
     /// Its position in the whole text.
     from: usize,
     /// The number of its first line.
@@ -110,7 +125,11 @@ struct Excerpt<'a> {
 impl<'a> Excerpt<'a> {
     /// The lines of these spans, and the one before: a span may stand behind the last line's end.
     /// `None` if that is too long.
-    fn of(source: &'a Source, spans: impl IntoIterator<Item = Span>) -> Option<Self> {
+    fn of(
+        source: &'a Source,
+        spans: impl IntoIterator<Item = Span>,
+        hidden: impl Iterator<Item = Span>,
+    ) -> Option<Self> {
         let text = source.text();
         let (mut start, mut end) = (text.len(), 0);
         for span in spans {
@@ -126,18 +145,28 @@ impl<'a> Excerpt<'a> {
         let to = behind.iter().position(|octet| *octet == b'\n');
         let to = to.map_or(text.len(), |newline| end + newline + 1);
         let excerpt = text.get(from..to).filter(|text| text.len() <= EXCERPT_OCTETS_MAX)?;
-        Some(Self { file, text: excerpt, from, line: source.position(from).line })
+        let hidden = hidden.map(|Span { start, end, .. }| {
+            start.saturating_sub(from)..end.saturating_sub(from).min(excerpt.len())
+        });
+        let line = source.position(from).line;
+        Some(Self { file, text: Redacted::excerpt(excerpt, hidden), from, line })
     }
 
     fn snippet<T: Clone>(&self) -> Snippet<'a, T> {
-        Snippet::source(self.text).path(shown(self.file)).line_start(self.line)
+        Snippet::source(self.text.text().to_owned()).path(shown(self.file)).line_start(self.line)
     }
 
     /// The span in the excerpt, limited to it and to whole characters: the renderer does not check.
     fn within(&self, span: Span) -> Range<usize> {
-        let start = self.text.floor_char_boundary(span.start.saturating_sub(self.from));
-        let end = self.text.ceil_char_boundary(span.end.saturating_sub(self.from));
-        start..end.max(start)
+        self.text.within(span.start.saturating_sub(self.from)..span.end.saturating_sub(self.from))
+    }
+}
+
+/// The words of a finding as they are shown: without secrets, and without steering a terminal.
+fn told(words: &str) -> Cow<'_, str> {
+    match without_userinfo(words) {
+        Cow::Borrowed(words) => shown(words),
+        Cow::Owned(words) => shown(&words).into_owned().into(),
     }
 }
 

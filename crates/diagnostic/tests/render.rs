@@ -111,3 +111,29 @@ fn an_excerpt_is_bounded() {
     assert!(shown.contains("lines:2:1") && shown.contains("it begins here"), "{shown}");
     assert!(shown.len() < 1_000, "{shown}");
 }
+
+/// A finding is read in logs and on terminals: neither its excerpt nor its words have the password of a
+/// URL, and its marks stand where they belong.
+#[test]
+fn no_password_of_a_url_is_shown() {
+    let text = "[cse]\nmqtt = \"mqtt://nurse:seed-one@broker:1883\"\ntoken = \"seed-two\" # here\n";
+    let source = SourceId::default();
+    let span = |part: &str| {
+        let start = text.find(part).unwrap();
+        Span::new(source, start, start + part.len())
+    };
+    let sources = Sources::of("gateway.toml", text);
+    let url = "mqtt://nurse:seed-one@broker:1883";
+    let finding = Diagnostic::error(&UNKNOWN_KEY, span("broker:1883"), format!("`{url}` is wrong"))
+        .label(format!("this is {url}"))
+        .also(span("# here"), "and this")
+        .note(format!("no {url}"))
+        .help(format!("not {url}"))
+        .fix(span(&format!("\"{url}\"")), format!("\"{url}/x\""), "write it so")
+        .hide(span("seed-two"));
+    let shown = finding.render(&sources, false);
+    assert!(!shown.contains("seed") && !shown.contains("nurse"), "{shown}");
+    insta::assert_snapshot!(shown);
+    let data = serde_json::to_string(&finding.finding(&sources)).unwrap();
+    assert!(!data.contains("seed") && data.contains("\"fix\":null"), "{data}");
+}

@@ -10,7 +10,7 @@ pub(crate) struct Url {
     pub(crate) secure: bool,
     pub(crate) host: String,
     pub(crate) port: u16,
-    /// User and password.
+    /// User and password, without percent-encoding.
     pub(crate) credentials: Option<(String, String)>,
     /// The receiver, as it stands after the authority; empty if absent.
     pub(crate) receiver: String,
@@ -33,10 +33,12 @@ impl Url {
         };
         let (authority, receiver) = rest.split_once('/').unwrap_or((rest, ""));
         let (user, place) = authority.rsplit_once('@').unwrap_or(("", authority));
-        let credentials = (!user.is_empty()).then(|| {
+        let credentials = if user.is_empty() {
+            None
+        } else {
             let (name, password) = user.split_once(':').unwrap_or((user, ""));
-            (name.to_owned(), password.to_owned())
-        });
+            Some((decoded(name).ok_or_else(shown)?, decoded(password).ok_or_else(shown)?))
+        };
         let default = if secure { PORT_TLS } else { PORT };
         let bracketed = place.strip_prefix('[').and_then(|rest| rest.split_once(']'));
         let (host, port) = match bracketed {
@@ -72,6 +74,27 @@ impl Url {
     }
 }
 
+/// A part of a URL without percent-encoding (RFC 3986 §2.1); a `%` without two hexadecimal digits is
+/// itself. `None` if that is no text that MQTT can carry (§1.5.4 of its version 5).
+fn decoded(text: &str) -> Option<String> {
+    let mut octets = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    let digit =
+        |octet: u8| char::from(octet).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    while let Some((&first, tail)) = rest.split_first() {
+        let encoded = match tail {
+            [high, low, tail @ ..] if first == b'%' => {
+                digit(*high).zip(digit(*low)).map(|(high, low)| ((high << 4) | low, tail))
+            }
+            _ => None,
+        };
+        let (octet, tail) = encoded.unwrap_or((first, tail));
+        octets.push(octet);
+        rest = tail;
+    }
+    String::from_utf8(octets).ok().filter(|text| !text.contains('\0'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,9 +112,33 @@ mod tests {
         for (text, shown, receiver, credentials) in cases {
             assert_eq!(read(text), Ok((shown.into(), receiver.into(), credentials)), "{text}");
         }
-        for text in ["", "http://x", "mqtt://", "mqtt://h:x", "mqtt://u:p@h:x", "mqtt://[::1"] {
+        for text in [
+            "",
+            "http://x",
+            "mqtt://",
+            "mqtt://h:x",
+            "mqtt://u:p@h:x",
+            "mqtt://[::1",
+            "mqtt://u:p%00@h",
+            "mqtt://u:p%ff@h",
+        ] {
             let error = Url::parse(text).unwrap_err();
             assert!(!error.to_string().contains("u:p"), "{error}");
+        }
+    }
+
+    /// RFC 3986 §3.2.1: what would end a user or password is percent-encoded.
+    #[test]
+    fn users_and_passwords_are_decoded() {
+        for (user, name, password) in [
+            ("nurse%40ward:p%40ss%3A%2f%C3%bc", "nurse@ward", "p@ss:/\u{fc}"),
+            ("nurse:100%25", "nurse", "100%"),
+            ("nurse:100%", "nurse", "100%"),
+            ("nurse:%zz%4", "nurse", "%zz%4"),
+            ("nurse:%+1", "nurse", "%+1"),
+        ] {
+            let url = Url::parse(&format!("mqtt://{user}@host")).unwrap();
+            assert_eq!(url.credentials, Some((name.to_owned(), password.to_owned())), "{user}");
         }
     }
 }

@@ -10,6 +10,7 @@ pub mod description;
 pub mod exit;
 pub mod face;
 mod lines;
+pub mod new_file;
 mod notify;
 mod program;
 pub mod signals;

@@ -161,6 +161,15 @@ fn an_output_file_without_room_is_69_and_is_not_left_behind() {
     assert_eq!(said.status.code(), Some(69), "{error}");
     assert!(error.contains("health.toml"), "{error}");
     assert!(!folder.join("health.toml").exists(), "half a description");
+    for (arguments, file) in [
+        ("diag -o diag.tar.gz --socket none", "diag.tar.gz"),
+        ("mesh key new node.key", "node.key"),
+    ] {
+        let said = run(arguments);
+        let error = String::from_utf8_lossy(&said.stderr).into_owned();
+        assert_eq!(said.status.code(), Some(69), "{error}");
+        assert!(error.contains(file) && !folder.join(file).exists(), "{error}");
+    }
     let said = run("man --output .");
     let error = String::from_utf8_lossy(&said.stderr).into_owned();
     assert_eq!(said.status.code(), Some(69), "{error}");

@@ -8,6 +8,7 @@ use crate::{
     description::Description,
     exit::{Exit, Failure},
     face::Face,
+    new_file::{OWNER_ONLY, write_new},
     socket::Which,
 };
 use anyhow::Result;
@@ -19,9 +20,7 @@ use gatewright_planes::process_version;
 use scrub::Scrubber;
 use serde_json::{Value, json};
 use std::{
-    fs::{self, OpenOptions},
-    io::{ErrorKind, Write},
-    os::unix::fs::OpenOptionsExt,
+    fs,
     path::PathBuf,
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -173,15 +172,8 @@ impl Diag {
             .output
             .clone()
             .unwrap_or_else(|| PathBuf::from(format!("gatewright-diag-{}.tar.gz", now())));
-        let options = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-        let written = options.and_then(|mut file| file.write_all(octets));
-        written.map(|()| path.clone()).map_err(|error| match error.kind() {
-            ErrorKind::AlreadyExists => {
-                let message = format!("{} is there already and is not replaced", path.display());
-                Failure::new(Exit::Negative, message)
-            }
-            _ => Failure::file(&path.to_string_lossy(), &error),
-        })
+        write_new(&path, octets, OWNER_ONLY)?;
+        Ok(path)
     }
 }
 

@@ -1,15 +1,15 @@
 //! `gatewright init`: a description to begin with.
 
 use crate::{
-    exit::{Exit, Failure},
+    exit::Exit,
     face::Face,
+    new_file::{FOR_ALL, write_new},
 };
 use anyhow::Result;
 use clap::builder::PossibleValue;
 use gatewright_config::{TEMPLATES, Template};
 use serde_json::json;
-use std::fs::File;
-use std::io::{ErrorKind, Write};
+use std::path::Path;
 
 /// The shape of its answer.
 pub const JSON: &str = "{template, purpose, file, text}, file being null if none was written; without TEMPLATE \
@@ -44,7 +44,7 @@ impl Init {
         let asked = |template: &&Template| Some(template.name) == self.template.as_deref();
         let Some(template) = TEMPLATES.iter().find(asked) else { return list(face) };
         if let Some(path) = &self.output {
-            write(path, template.text)?;
+            write_new(Path::new(path), template.text.as_bytes(), FOR_ALL)?;
         }
         let Template { name, purpose, text } = template;
         let value =
@@ -71,20 +71,4 @@ fn list(face: Face) -> Result<Exit> {
         )
     })?;
     Ok(Exit::Success)
-}
-
-/// Writes a new file: what the user wrote is never replaced.
-fn write(path: &str, text: &str) -> Result<(), Failure> {
-    let written = File::create_new(path).and_then(|mut file| {
-        file.write_all(text.as_bytes()).inspect_err(|_| {
-            // Half a description would be in the way of the next try.
-            let _ = std::fs::remove_file(path);
-        })
-    });
-    written.map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists => {
-            Failure::new(Exit::Negative, format!("{path} is there already and is not replaced"))
-        }
-        _ => Failure::file(path, &error),
-    })
 }

@@ -4,16 +4,14 @@ use crate::{
     description,
     exit::{Exit, Failure},
     face::Face,
+    new_file::{OWNER_ONLY, write_new},
 };
 use anyhow::Result;
 use gatewright_mesh::{MESH_KEY_LEN, MeshNodeKey, MeshPublicKey};
 use serde_json::json;
-use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
-
-/// Permissions of a file that its owner alone can read.
-const OWNER_ONLY: u32 = 0o600;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum KeyAction {
@@ -41,7 +39,7 @@ impl KeyAction {
         match self {
             Self::New { file } => {
                 let key = new()?;
-                write(&file, &key.text())?;
+                write_new(Path::new(&file), key.text().as_bytes(), OWNER_ONLY)?;
                 show(&file, &key, face)?;
             }
             Self::Show { file } => show(&file, &read(&file)?, face)?,
@@ -80,17 +78,6 @@ fn read(file: &str) -> Result<MeshNodeKey> {
     let text = description::read(file)?;
     let key = MeshNodeKey::parse(&text);
     Ok(key.map_err(|error| Failure::new(Exit::Configuration, format!("{file}: {error}")))?)
-}
-
-fn write(file: &str, text: &str) -> Result<()> {
-    let options = OpenOptions::new().write(true).create_new(true).mode(OWNER_ONLY).open(file);
-    let written = options.and_then(|mut open| open.write_all(text.as_bytes()));
-    Ok(written.map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists => {
-            Failure::new(Exit::Negative, format!("{file} is there already and is not replaced"))
-        }
-        _ => Failure::file(file, &error),
-    })?)
 }
 
 fn show(file: &str, key: &MeshNodeKey, face: Face) -> Result<()> {

@@ -5,6 +5,7 @@ use anyhow::Result;
 use gatewright_command::{
     exit::{Exit, Failure},
     face::Face,
+    new_file::{FOR_ALL, write_new},
     socket,
 };
 use gatewright_diagnostic::Sources;
@@ -12,7 +13,7 @@ use gatewright_lang::{Compiled, ir};
 use gatewright_programs::recorded_test::{RecordedTest, TracedStep, quoted, traced_steps};
 use serde::Serialize;
 use std::path::{Path, absolute};
-use std::{fs::File, io::Write, sync::Arc};
+use std::sync::Arc;
 
 /// Shows a test of a program step by step: received octets, fields, statements with their values,
 /// sent octets.
@@ -136,17 +137,11 @@ impl Trace {
 
 /// Writes a test to a new file that imports its program.
 fn save(path: &str, program: &str, test: &str) -> Result<(), Failure> {
-    let failure = |error: std::io::Error| Failure::file(path, &error);
-    let mut file = File::create_new(path).map_err(failure)?;
     let text = match import_of(path, program) {
         Some(import) => format!("use \"{import}\"\n\n{test}"),
         None => test.to_owned(),
     };
-    file.write_all(text.as_bytes()).map_err(|error| {
-        // Half a test would be in the way of the next try.
-        let _ = std::fs::remove_file(path);
-        failure(error)
-    })
+    write_new(Path::new(path), text.as_bytes(), FOR_ALL)
 }
 
 /// How the file `path` imports `program`: by its name from the same folder, else by its whole path;

@@ -365,13 +365,13 @@ fn serve(client: &mut Client, gateway: &Gateway) -> io::Result<bool> {
         // It may take long to come.
         Ok(ControlRequest::Trace(request)) => {
             client.begin_stream().map_err(Refused::busy).and_then(|()| {
-                let told = trace::trace(gateway, &request)?;
+                let told = trace::trace(gateway, &request, || !client.is_gone())?;
                 serde_json::to_value(told).map_err(|error| error.to_string().into())
             })
         }
         Ok(ControlRequest::TraceMessage(request)) => {
             client.begin_stream().map_err(Refused::busy).and_then(|()| {
-                let told = gateway.messages.trace(&request)?;
+                let told = gateway.messages.trace(&request, &|| !client.is_gone())?;
                 serde_json::to_value(told).map_err(|error| error.to_string().into())
             })
         }

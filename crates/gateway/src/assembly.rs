@@ -115,12 +115,17 @@ pub trait GatewayPrograms: Part + fmt::Debug {
     /// Detaches the attachment of this id; its records receive no further messages.
     fn detach(&self, id: u32);
 
-    /// Records the next conversation that a request means, and waits for it.
+    /// Records the next conversation that a request means, and waits for it while `is_wanted`, which is
+    /// asked now and then.
     ///
     /// # Errors
     ///
     /// In words, if there can be no such conversation.
-    fn trace(&self, request: &MessageTraceRequest) -> Result<ConversationAnswer, String>;
+    fn trace(
+        &self,
+        request: &MessageTraceRequest,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<ConversationAnswer, String>;
 }
 
 /// The programs of an assembly without them.
@@ -168,7 +173,11 @@ impl GatewayPrograms for NoPrograms {
 
     fn detach(&self, _: u32) {}
 
-    fn trace(&self, _: &MessageTraceRequest) -> Result<ConversationAnswer, String> {
+    fn trace(
+        &self,
+        _: &MessageTraceRequest,
+        _: &dyn Fn() -> bool,
+    ) -> Result<ConversationAnswer, String> {
         Err(NO_PROGRAM.to_owned())
     }
 }

@@ -446,6 +446,14 @@ impl Client {
         Ok(&self.stream)
     }
 
+    /// Whether the client has closed the connection. One that only sends nothing more still awaits its
+    /// answer.
+    pub(crate) fn is_gone(&self) -> bool {
+        // Errors and the end of both directions are told unasked.
+        let mut fds = [PollFd::new(self.stream.as_fd(), PollFlags::empty())];
+        poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+    }
+
     /// Answers the client with the reason for the refusal. One that has no room for that is closed
     /// all the same.
     fn refuse(&self, why: &str) {

@@ -494,16 +494,20 @@ impl Gateway {
         self.assembly.lacks(config).next()
     }
 
-    /// Traces one packet; waits until it has come.
+    /// Traces one packet; waits until it has come, while `is_wanted`, which is asked now and then.
     ///
     /// # Errors
     ///
     /// In words, if there can be no such packet.
-    pub fn trace(&self, request: &TraceRequest) -> Result<TraceAnswer, String> {
-        trace::trace(self, request)
+    pub fn trace(
+        &self,
+        request: &TraceRequest,
+        is_wanted: impl Fn() -> bool,
+    ) -> Result<TraceAnswer, String> {
+        trace::trace(self, request, is_wanted)
     }
 
-    /// Records the conversation of one message of a program; waits until it has come.
+    /// Records the conversation of one message of a program; waits as [`Self::trace`] does.
     ///
     /// # Errors
     ///
@@ -511,8 +515,9 @@ impl Gateway {
     pub fn trace_message(
         &self,
         request: &MessageTraceRequest,
+        is_wanted: impl Fn() -> bool,
     ) -> Result<ConversationAnswer, String> {
-        self.messages.trace(request)
+        self.messages.trace(request, &is_wanted)
     }
 
     /// The file of the description, if there is one.

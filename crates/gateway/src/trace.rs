@@ -80,11 +80,15 @@ const SECONDS: f64 = 10.0;
 /// itself.
 const SECONDS_MAX: f64 = 3600.0;
 
-/// Traces one packet.
-pub(crate) fn trace(gateway: &Gateway, request: &TraceRequest) -> Result<TraceAnswer, String> {
+/// Traces one packet, and waits for it while `is_wanted`.
+pub(crate) fn trace(
+    gateway: &Gateway,
+    request: &TraceRequest,
+    is_wanted: impl Fn() -> bool,
+) -> Result<TraceAnswer, String> {
     let patience = patience(request.seconds)?;
     let (tracing, names) = begin(gateway, request)?;
-    let steps = tracing.steps(patience).map_err(|error| error.to_string())?;
+    let steps = tracing.steps_while(patience, is_wanted).map_err(|error| error.to_string())?;
     Ok(told(&steps, &names))
 }
 

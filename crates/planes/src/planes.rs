@@ -684,6 +684,9 @@ fn add_times(
 /// Maximum time for the workers to return a trace that is ended.
 const TRACED_WITHIN: Duration = Duration::from_secs(5);
 
+/// How often a trace that waits for its packet is looked at for whether it is still wanted.
+const WANTED_LOOK: Duration = Duration::from_millis(250);
+
 impl Tracing {
     /// The steps of the packet, awaited for `patience` at the most; those so far if it takes longer.
     ///
@@ -692,12 +695,30 @@ impl Tracing {
     /// [`DataError::Busy`] if another packet is being traced, [`DataError::Ended`] if the
     /// workers have ended.
     pub fn steps(&self, patience: Duration) -> Result<Vec<TraceStep>, PlanesError> {
-        let answer = match self.port.answer(self.number, patience) {
-            Err(DataError::Late) => {
-                self.port.submit(PortRequest::EndTrace)?;
-                self.port.answer(self.number, TRACED_WITHIN)?
+        self.steps_while(patience, || true)
+    }
+
+    /// As [`Self::steps`], while `is_wanted`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::steps`].
+    pub fn steps_while(
+        &self,
+        patience: Duration,
+        is_wanted: impl Fn() -> bool,
+    ) -> Result<Vec<TraceStep>, PlanesError> {
+        let begun = Instant::now();
+        let answer = loop {
+            let left = patience.saturating_sub(begun.elapsed());
+            match self.port.answer(self.number, left.min(WANTED_LOOK)) {
+                Err(DataError::Late) if left > WANTED_LOOK && is_wanted() => {}
+                Err(DataError::Late) => {
+                    self.port.submit(PortRequest::EndTrace)?;
+                    break self.port.answer(self.number, TRACED_WITHIN)?;
+                }
+                answer => break answer?,
             }
-            answer => answer?,
         };
         match answer {
             PortAnswer::Traced(steps) => Ok(steps),

@@ -10,17 +10,18 @@ use gatewright_lang::ir::{ParameterValue, Program, RoleId};
 use gatewright_runner::{Conversation, ConversationGap, PeerEvent};
 use std::path;
 
-/// Records one conversation.
+/// Records one conversation, while `is_wanted`.
 pub(super) fn trace(
     programs: &Programs,
     request: &MessageTraceRequest,
+    is_wanted: &dyn Fn() -> bool,
 ) -> Result<ConversationAnswer, String> {
     let Some(MessagePosition { program, handler }) = MessagePosition::parse(&request.at) else {
         return Err(format!("`{}` is no position gateway:NAME/HANDLER", request.at));
     };
     let patience = patience(request.seconds)?;
     let (recording, of) = programs.record(&program, &handler)?;
-    let conversation = recording.conversation(patience);
+    let conversation = recording.conversation(patience, is_wanted);
     Ok(conversation.map(|conversation| told(of, &conversation)).unwrap_or_default())
 }
 

@@ -268,8 +268,12 @@ impl GatewayPrograms for Programs {
         self.lock().iter().for_each(|one| one.runner.detach(id));
     }
 
-    fn trace(&self, request: &MessageTraceRequest) -> Result<ConversationAnswer, String> {
-        conversation::trace(self, request)
+    fn trace(
+        &self,
+        request: &MessageTraceRequest,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<ConversationAnswer, String> {
+        conversation::trace(self, request, is_wanted)
     }
 }
 

@@ -253,7 +253,9 @@ impl Site {
         if let Some(at) = request.position.clone() {
             // One of no time finds out whether there is such a position.
             let look = MessageTraceRequest { at, seconds: Some(0.0) };
-            let found = self.ask(move |gateway| Ok(gateway.trace_message(&look).map(drop))).await?;
+            let found =
+                move |gateway: &Gateway| Ok(gateway.trace_message(&look, || true).map(drop));
+            let found = self.ask(found).await?;
             found.map_err(wrong)?;
         }
         let what = request.position.as_deref().unwrap_or("packets").to_owned();
@@ -263,19 +265,20 @@ impl Site {
         let begin = (0, Some((site, request, Arc::new(permit), asked.caller.clone())));
         let events = unfold(begin, |(number, state)| async move {
             let (site, request, permit, caller) = state?;
-            let asked = Arc::clone(&request);
-            // It goes on waiting for its packet when the client is gone.
-            let held = Arc::clone(&permit);
+            let (asked, held) = (Arc::clone(&request), Arc::clone(&permit));
+            // Dropped with this future, which goes when the client does.
+            let wanted = Arc::new(());
+            let is_wanted = Arc::downgrade(&wanted);
             let run = move |gateway: &Gateway| {
-                let traced = asked.run(gateway);
+                let traced = asked.run(gateway, || is_wanted.strong_count() > 0);
                 drop(held);
                 traced
             };
             let traced = tokio::select! {
                 traced = site.ask(run) => traced,
-                // What it still finds nobody sees.
                 () = site.until_refused(&caller) => return None,
             };
+            drop(wanted);
             let (kind, data) = match traced {
                 Ok(traced) => ("trace", traced),
                 Err(refusal) => ("error", json!({ "error": refusal.why })),
@@ -291,16 +294,16 @@ impl Site {
 }
 
 impl NewTrace {
-    /// Traces one packet, or one message.
-    fn run(&self, gateway: &Gateway) -> Result<Value, String> {
+    /// Traces one packet, or one message, while `is_wanted`.
+    fn run(&self, gateway: &Gateway, is_wanted: impl Fn() -> bool) -> Result<Value, String> {
         let seconds = Some(self.seconds);
         if let Some(at) = &self.position {
             let request = MessageTraceRequest { at: at.clone(), seconds };
-            return translation::document(gateway.trace_message(&request)?);
+            return translation::document(gateway.trace_message(&request, is_wanted)?);
         }
         let request =
             TraceRequest { which: self.which.clone(), seconds, ..TraceRequest::default() };
-        gateway.trace(&request).map(|traced| json!(traced))
+        gateway.trace(&request, is_wanted).map(|traced| json!(traced))
     }
 }
 

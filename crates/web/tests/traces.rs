@@ -59,6 +59,20 @@ fn a_trace_is_for_operators_and_ends() {
     assert_eq!(audited(&started).len(), 1);
 }
 
+/// Traces until nothing else is being traced; a trace that is no longer wanted would last 60 s. For a second,
+/// in which it is told so: one that ends by itself ends all traces.
+fn until_traced(started: &Started, role: AccessRole) {
+    let began = Instant::now();
+    loop {
+        let (_, _, body) = started.post(role, "/api/v1/trace", "", "{\"seconds\":1}");
+        if body.contains("event: trace\n") {
+            return;
+        }
+        assert!(began.elapsed() < Duration::from_secs(30), "{body}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// What an operator has begun ends with its token.
 #[test]
 fn a_removed_token_ends_its_traces_and_taps() {
@@ -87,6 +101,7 @@ fn a_removed_token_ends_its_traces_and_taps() {
         stream.read_to_end(&mut rest).unwrap();
     }
     assert!(began.elapsed() < Duration::from_secs(30), "they end by themselves after 60 s");
+    until_traced(&started, AccessRole::Admin);
     let attached = || started.get(AccessRole::Viewer, "/api/v1/graph").2["attached"].clone();
     while attached().as_array().is_some_and(|all| !all.is_empty()) {
         assert!(began.elapsed() < Duration::from_secs(30), "{}", attached());
@@ -146,13 +161,12 @@ fn a_tap_shows_packets_while_they_pass() {
 
 /// Otherwise the two that there may be at a time would be used up.
 #[test]
-fn a_client_that_goes_away_ends_its_tap() {
+fn a_client_that_goes_away_ends_its_tap_and_its_trace() {
     let started = with_packets("gone");
-    let asked = |stream: &mut TcpStream| {
-        let body = "{\"at\":\"frame\"}";
+    let asked = |stream: &mut TcpStream, path: &str, body: &str| {
         let (length, token) = (body.len(), started.bearer(AccessRole::Operator));
         let request = format!(
-            "POST /api/v1/tap HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
              Content-Length: {length}\r\n{token}\r\n{body}"
         );
         stream.write_all(request.as_bytes()).unwrap();
@@ -160,9 +174,12 @@ fn a_client_that_goes_away_ends_its_tap() {
         stream.read_exact(&mut head).unwrap();
         head == *b"HTTP/1.1 200"
     };
+    let none = "{\"seconds\":60,\"which\":{\"source\":\"203.0.113.9/32\"}}";
+    assert!(asked(&mut started.served.connect(), "/api/v1/trace", none));
+    until_traced(&started, AccessRole::Operator);
     for _ in 0..5 {
         let began = Instant::now();
-        while !asked(&mut started.served.connect()) {
+        while !asked(&mut started.served.connect(), "/api/v1/tap", "{\"at\":\"frame\"}") {
             assert!(began.elapsed() < common::DEADLINE, "the taps of those who are gone go on");
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -177,12 +177,13 @@ impl Messages {
         true
     }
 
-    /// Records the next conversation that a request means, and waits for it.
+    /// Records the next conversation that a request means, and waits for it while `is_wanted`.
     pub(crate) fn trace(
         &self,
         request: &MessageTraceRequest,
+        is_wanted: &dyn Fn() -> bool,
     ) -> Result<ConversationAnswer, String> {
-        self.programs.trace(request)
+        self.programs.trace(request, is_wanted)
     }
 
     /// The handlers at messages.

@@ -8,7 +8,8 @@
 //!
 //! The log is limited to its share of the file. Beyond, its oldest entries are dropped in one
 //! transaction with an entry that carries the hash of the last of them. The chain begins with that
-//! entry.
+//! entry. Dropped entries of operations that a log keeps are stored again behind it, with their number
+//! and time (`kept`), so that a flood of others does not push them out.
 
 use crate::error::StoreError;
 use crate::opening::open_shared;
@@ -28,6 +29,8 @@ const DROPPED: &str = "Dropped";
 const LOST: &str = "Lost";
 /// Fraction of the entries dropped at once, so that dropping is rare.
 const DROPPED_PART: i64 = 64;
+/// Fraction of the octets of dropped entries that are stored again, at most: dropping makes room.
+const KEPT_PART: usize = 2;
 /// Entries written at most before the log's size is checked: they are some hundred octets each, and
 /// 10 KiB at the worst.
 const ENTRIES_UNSEEN: i64 = 64;
@@ -108,6 +111,19 @@ impl StoredEntry {
         self.fields.as_ref()?.get(name)?.as_str()
     }
 
+    /// Its text as it is stored again once it is dropped: with number and time, unless they are there from
+    /// an earlier time.
+    fn kept_text(&self) -> String {
+        let Self { number, at_micros, text, fields, .. } = self;
+        let is_kept = fields.as_ref().is_some_and(|fields| fields.get("kept").is_some());
+        match text.strip_prefix('{').filter(|_| !is_kept) {
+            Some(members) => {
+                format!("{{\"kept\":{{\"number\":{number},\"at_micros\":{at_micros}}},{members}")
+            }
+            None => text.clone(),
+        }
+    }
+
     /// A numeric member of the object.
     pub fn number_of(&self, name: &str) -> Option<u64> {
         self.fields.as_ref()?.get(name)?.as_u64()
@@ -156,19 +172,19 @@ impl Chain {
         Ok(())
     }
 
-    /// Drops the oldest entries if the log uses more than `pages_max`, and records that in an
-    /// entry. `others` are the file's other pages.
+    /// Drops the oldest entries if the log uses more than it may, and records that in an entry.
+    /// `others` are the file's other pages.
     fn keep_to(
         &mut self,
         transaction: &Transaction<'_>,
-        pages_max: i64,
+        limits: AuditLimits<'_>,
         others: i64,
         at: i64,
     ) -> rusqlite::Result<()> {
-        let mut last_dropped = None;
+        let (mut last_dropped, mut kept) = (None, Vec::new());
         self.pages = used_pages(transaction)? - others;
-        while self.pages > pages_max
-            && let Some(dropped) = self.drop_oldest(transaction)?
+        while self.pages > limits.pages_max
+            && let Some(dropped) = self.drop_oldest(transaction, limits.kept, &mut kept)?
         {
             last_dropped = Some(dropped);
             self.pages = used_pages(transaction)? - others;
@@ -177,15 +193,19 @@ impl Chain {
         let hash = hexadecimal(&hash);
         let text = format!("{{\"op\":\"{DROPPED}\",\"through\":{through},\"hash\":\"{hash}\"}}");
         self.add(transaction, at, &text)?;
+        kept.iter().try_for_each(|text| self.add(transaction, at, text))?;
         self.pages = used_pages(transaction)? - others;
         Ok(())
     }
 
-    /// Drops the oldest part of the entries, but never the last one. Returns number and hash of the
-    /// last dropped entry; `None` if there is none to drop.
+    /// Drops the oldest part of the entries, but never the last one, and adds to `kept` those of the
+    /// `operations`. Returns number and hash of the last dropped entry; `None` if there is none to
+    /// drop.
     fn drop_oldest(
         &mut self,
         transaction: &Transaction<'_>,
+        operations: &[&str],
+        kept: &mut Vec<String>,
     ) -> rusqlite::Result<Option<(i64, [u8; 32])>> {
         let first: i64 = transaction
             .prepare_cached("SELECT min(number) FROM audit")?
@@ -199,12 +219,53 @@ impl Chain {
                 "SELECT number, chain FROM audit WHERE number <= ?1 ORDER BY number DESC LIMIT 1",
             )?
             .query_row([through], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        kept.extend(to_keep(transaction, through, operations)?);
         let dropped = transaction
             .prepare_cached("DELETE FROM audit WHERE number <= ?1")?
             .execute([through])?;
         self.dropped += u64::try_from(dropped).unwrap_or_default();
         Ok(Some(last_of_them))
     }
+}
+
+/// What bounds a log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AuditLimits<'a> {
+    /// Pages of the file that it uses at most.
+    pub(crate) pages_max: i64,
+    /// Operations whose entries are stored again once they are dropped.
+    pub(crate) kept: &'a [&'a str],
+}
+
+/// The texts of entries of these operations up to `through`, in order: the newest, if all are more than
+/// their part.
+fn to_keep(
+    transaction: &Transaction<'_>,
+    through: i64,
+    operations: &[&str],
+) -> rusqlite::Result<Vec<String>> {
+    if operations.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut statement = transaction.prepare_cached(
+        "SELECT number, at, entry, chain FROM audit WHERE number <= ?1 ORDER BY number DESC",
+    )?;
+    // A damaged one is dropped.
+    let entries: Vec<StoredEntry> =
+        statement.query_map([through], StoredEntry::read)?.filter_map(Result::ok).collect();
+    let mut left = entries.iter().map(|entry| entry.text.len()).sum::<usize>() / KEPT_PART;
+    let mut kept = Vec::new();
+    for entry in &entries {
+        if !entry.text_of("op").is_some_and(|operation| operations.contains(&operation)) {
+            continue;
+        }
+        let text = entry.kept_text();
+        let Some(rest) = left.checked_sub(text.len()) else { break };
+        left = rest;
+        kept.push(text);
+    }
+    kept.reverse();
+    Ok(kept)
 }
 
 /// The entry about so many lost ones.
@@ -244,12 +305,12 @@ pub(crate) fn last(connection: &Connection) -> Result<Chain, StoreError> {
 }
 
 /// Appends these entries, each a time in microseconds since 1970 and a text, and drops the oldest
-/// entries if the log then uses more than `pages_max`.
+/// entries if the log then uses more than it may.
 pub(crate) fn append(
     transaction: &Transaction<'_>,
     chain: &Chain,
     entries: impl Iterator<Item = (u64, String)>,
-    pages_max: i64,
+    limits: AuditLimits<'_>,
 ) -> rusqlite::Result<Chain> {
     let mut chain = chain.clone();
     let others = used_pages(transaction)? - chain.pages;
@@ -259,11 +320,11 @@ pub(crate) fn append(
         chain.add(transaction, at, &text)?;
         last = Some(at);
         if chain.number % ENTRIES_UNSEEN == 0 {
-            chain.keep_to(transaction, pages_max, others, at)?;
+            chain.keep_to(transaction, limits, others, at)?;
         }
     }
     if let Some(at) = last {
-        chain.keep_to(transaction, pages_max, others, at)?;
+        chain.keep_to(transaction, limits, others, at)?;
     }
     Ok(chain)
 }

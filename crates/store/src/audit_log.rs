@@ -4,7 +4,7 @@
 //! limited, locked, read and verified alike.
 
 use crate::{
-    audit,
+    audit::{self, AuditLimits},
     database::{Database, DatabaseOptions, pages_of},
     error::StoreError,
     presence::Presence,
@@ -22,18 +22,23 @@ const MOVED_PAGES: i64 = 32;
 pub struct AuditLog {
     path: PathBuf,
     database: Database,
-    pages_max: i64,
+    limits: AuditLimits<'static>,
     /// Entries that could not be written, of which the log says nothing yet.
     lost: u64,
 }
 
 impl AuditLog {
-    /// Opens the log at `path`, or creates it; beyond `octets_max` its oldest entries are dropped.
+    /// Opens the log at `path`, or creates it; beyond `octets_max` its oldest entries are dropped, and
+    /// those of the operations `kept` among them stored again, as long as they are not most of it.
     ///
     /// # Errors
     ///
     /// [`StoreError`]; another program's file is not changed.
-    pub fn open(path: &Path, octets_max: u64) -> Result<Self, StoreError> {
+    pub fn open(
+        path: &Path,
+        octets_max: u64,
+        kept: &'static [&'static str],
+    ) -> Result<Self, StoreError> {
         let options = DatabaseOptions {
             octets_max: Some(0),
             audit_octets_max: octets_max,
@@ -46,7 +51,8 @@ impl AuditLog {
         database.connection.pragma_update(None, "wal_autocheckpoint", MOVED_PAGES)?;
         let opened = database.connection.path().map(PathBuf::from);
         database.presence = Some(Presence::new(opened.as_deref().unwrap_or(path)));
-        Ok(Self { path: path.to_owned(), database, pages_max: pages_of(octets_max), lost: 0 })
+        let limits = AuditLimits { pages_max: pages_of(octets_max), kept };
+        Ok(Self { path: path.to_owned(), database, limits, lost: 0 })
     }
 
     /// Appends an entry, the text of a JSON object, at a time in microseconds since 1970. It is on
@@ -77,7 +83,7 @@ impl AuditLog {
         let lost = (self.lost > 0).then(|| audit::about_lost(self.lost));
         let entries = lost.into_iter().chain(std::iter::once(text.to_owned()));
         let entries = entries.map(|text| (at_micros, text));
-        let chain = audit::append(&transaction, &before, entries, self.pages_max)?;
+        let chain = audit::append(&transaction, &before, entries, self.limits)?;
         transaction.commit()?;
         self.database.chain = chain;
         Ok(())

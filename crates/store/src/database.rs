@@ -1,6 +1,6 @@
 //! Database file: opened, read back and written in groups of batches.
 
-use crate::audit::{self, Chain};
+use crate::audit::{self, AuditLimits, Chain};
 use crate::block_builder::{BlockBuilder, Built};
 use crate::blocks::{self, Blocks};
 use crate::checksum::of_row;
@@ -650,14 +650,14 @@ impl Database {
             marked = next_seq.saturating_add(MARKED_AHEAD);
             mark(&transaction, marked)?;
         }
-        let log_pages = pages_of(self.options.audit_octets_max);
+        let limits = AuditLimits { pages_max: pages_of(self.options.audit_octets_max), kept: &[] };
         let entries = batches.iter().flat_map(|batch| &batch.entries);
         let mut entries = entries.map(|entry| (entry.at_micros, entry.to_text())).peekable();
         // With the time of the first that follows.
         let after = entries.peek().map(|(at, _)| *at).filter(|_| self.audit_lost > 0);
         let about_lost = after.map(|at| (at, audit::about_lost(self.audit_lost)));
         let entries = about_lost.into_iter().chain(entries);
-        let chain = audit::append(&transaction, &self.chain, entries, log_pages)?;
+        let chain = audit::append(&transaction, &self.chain, entries, limits)?;
         let lead = self.reserve.as_ref().map_or(0, |reserve| reserve.disk_space().reserve);
         if let Some(file) = self.lock.as_ref().and_then(|lock| lock.file.as_ref()) {
             allocate(&transaction, file, lead)?;

@@ -42,14 +42,14 @@ fn entry(number: u64) -> String {
 #[test]
 fn a_changed_or_removed_entry_is_found() {
     let place = Place::new("change");
-    let mut log = AuditLog::open(&place.file(), ROOM).unwrap();
+    let mut log = AuditLog::open(&place.file(), ROOM, &[]).unwrap();
     for number in 1..=4 {
         log.add(number, &entry(number)).unwrap();
     }
     assert_eq!(verify(&place.file()).unwrap().entries, 4, "while it is written");
     drop(log);
     // It goes on where it ended.
-    let mut log = AuditLog::open(&place.file(), ROOM).unwrap();
+    let mut log = AuditLog::open(&place.file(), ROOM, &[]).unwrap();
     for (number, end) in [(5, "401"), (6, "409"), (7, "\"waits\"")] {
         log.add(number, &entry(number).replace("200", end)).unwrap();
     }
@@ -79,9 +79,9 @@ fn a_changed_or_removed_entry_is_found() {
 #[test]
 fn it_has_one_writer_and_no_entry_goes_to_a_file_without_a_name() {
     let place = Place::new("writer");
-    let mut log = AuditLog::open(&place.file(), ROOM).unwrap();
+    let mut log = AuditLog::open(&place.file(), ROOM, &[]).unwrap();
     log.add(1, &entry(1)).unwrap();
-    let second = AuditLog::open(&place.file(), ROOM);
+    let second = AuditLog::open(&place.file(), ROOM, &[]);
     assert!(matches!(second, Err(StoreError::InUse(_))), "{second:?}");
     fs::rename(place.file(), place.0.join("moved.db")).unwrap();
     let refused = log.add(2, &entry(2)).unwrap_err().to_string();
@@ -100,13 +100,13 @@ fn it_has_one_writer_and_no_entry_goes_to_a_file_without_a_name() {
     let other = Place::new("foreign");
     fs::write(other.file(), "text of another program, longer than a header of SQLite".repeat(9))
         .unwrap();
-    assert!(AuditLog::open(&other.file(), ROOM).is_err());
+    assert!(AuditLog::open(&other.file(), ROOM, &[]).is_err());
 }
 
 #[test]
 fn beyond_its_room_the_oldest_are_dropped_and_an_entry_says_so() {
     let place = Place::new("room");
-    let mut log = AuditLog::open(&place.file(), 64 * 1024).unwrap();
+    let mut log = AuditLog::open(&place.file(), 64 * 1024, &[]).unwrap();
     let mut number = 0;
     while log.dropped() == 0 {
         number += 1;
@@ -117,5 +117,49 @@ fn beyond_its_room_the_oldest_are_dropped_and_an_entry_says_so() {
     drop(log);
     let sound = verify(&place.file()).unwrap();
     assert_eq!((sound.broken_at, sound.dropped + sound.entries), (None, number + 2));
+    assert!(fs::metadata(place.file()).unwrap().len() < 512 * 1024);
+}
+
+/// A flood of other entries does not push out those that are kept, and the chain holds.
+#[test]
+fn entries_of_kept_operations_outlast_a_flood_of_others() {
+    let place = Place::new("kept");
+    let mut log = AuditLog::open(&place.file(), 64 * 1024, &["Reload"]).unwrap();
+    let other = |number: u64| entry(number).replace("Reload", "Trace");
+    for number in 1..=3 {
+        log.add(number, &entry(number)).unwrap();
+    }
+    let mut number = 3;
+    // Until the whole room has been used more than once.
+    while log.dropped() < 1_200 {
+        number += 1;
+        log.add(number, &other(number)).unwrap();
+        assert!(number < 20_000, "it is bounded");
+    }
+    drop(log);
+    assert_eq!(verify(&place.file()).unwrap().broken_at, None);
+    let left = last_entries(&place.file(), 10_000).unwrap();
+    let kept = left.iter().filter(|entry| entry.text_of("op") == Some("Reload"));
+    let kept: Vec<_> = kept.map(|entry| entry.fields.clone().unwrap()).collect();
+    assert_eq!(kept.len(), 3, "{kept:?}");
+    for (number, entry) in (1..).zip(&kept) {
+        assert_eq!(entry["fr"], format!("ops{number}"));
+        assert_eq!(entry["kept"], serde_json::json!({ "number": number, "at_micros": number }));
+    }
+    assert!(fs::metadata(place.file()).unwrap().len() < 512 * 1024);
+}
+
+/// A flood of those that are kept is dropped as any other.
+#[test]
+fn kept_entries_make_room_too() {
+    let place = Place::new("kept-flood");
+    let mut log = AuditLog::open(&place.file(), 64 * 1024, &["Reload"]).unwrap();
+    for number in 1..=1_500 {
+        log.add(number, &entry(number)).unwrap();
+    }
+    drop(log);
+    assert_eq!(verify(&place.file()).unwrap().broken_at, None);
+    let last = last_entries(&place.file(), 1).unwrap();
+    assert_eq!(last[0].text_of("fr"), Some("ops1500"));
     assert!(fs::metadata(place.file()).unwrap().len() < 512 * 1024);
 }

@@ -15,7 +15,8 @@
 //!
 //! Entries that change no description are limited: of each operation, a caller has so many an hour. The
 //! rest of that hour is counted in one entry, `Counted` with `count`. So no caller can push out what
-//! others have done.
+//! others have done. Entries of changes of the description wait for no others, and are kept when the
+//! log has no more room.
 
 mod budget;
 
@@ -39,14 +40,22 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
+use tokio::sync::Semaphore;
 
 /// Room of the log: some 50,000 entries. The oldest are dropped, which an entry says.
 const AUDIT_OCTETS_MAX: u64 = 16 * 1024 * 1024;
+
+/// Operations whose entries a flood of others does not push out: those of
+/// [`Endpoint::changes_description`].
+const KEPT: &[&str] = &["Reload", "RollBack"];
 
 /// An open log with its path.
 #[derive(Debug)]
 pub(crate) struct WebAudit {
     path: PathBuf,
+    /// The turn of entries that change no description: one at a time waits for the disk, so that others
+    /// wait for one at most, and a thread that waits is left to them.
+    turn: Semaphore,
     log: Mutex<LimitedLog>,
 }
 
@@ -95,9 +104,9 @@ pub(crate) struct AuditedChange {
 impl WebAudit {
     /// Opens the log at `path`, or creates it.
     pub(crate) fn open(path: &Path) -> Result<Arc<Self>, StoreError> {
-        let log = AuditLog::open(path, AUDIT_OCTETS_MAX)?;
+        let log = AuditLog::open(path, AUDIT_OCTETS_MAX, KEPT)?;
         let log = Mutex::new(LimitedLog { log, budgets: EntryBudgets::default() });
-        Ok(Arc::new(Self { path: path.to_owned(), log }))
+        Ok(Arc::new(Self { path: path.to_owned(), turn: Semaphore::new(1), log }))
     }
 
     /// Where it is.
@@ -181,6 +190,12 @@ impl AuditedChange {
     async fn store(&self, of: Option<&str>, end: AuditEnd) -> Result<(), String> {
         let (log, text) = (Arc::clone(&self.log), self.entry(of, end));
         let (endpoint, caller) = (self.endpoint, self.caller.name.clone());
+        let _turn = if endpoint.changes_description() {
+            None
+        } else {
+            // It is never closed.
+            self.log.turn.acquire().await.ok()
+        };
         let stored = tokio::task::spawn_blocking(move || log.add((endpoint, &caller), &text)).await;
         stored.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
     }
@@ -222,5 +237,47 @@ impl Site {
         let Ok(gateway) = self.gateway() else { return };
         let text = format!("an entry of the web interface's audit log is lost: {why}");
         gateway.events().log(LogEvent::new(LogLevel::Error, "web", "web-audit-lost", text));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{access::ArrivalKind, tokens::AccessRole};
+    use std::{
+        fs,
+        pin::pin,
+        task::{Context, Waker},
+    };
+
+    #[test]
+    fn changes_of_the_description_are_kept() {
+        let all = crate::routes::ROUTES.iter().map(|route| route.endpoint);
+        let changes = all.filter(|endpoint| endpoint.changes_description());
+        let names: Vec<_> = changes.map(|endpoint| format!("{endpoint:?}")).collect();
+        assert_eq!(names, KEPT);
+    }
+
+    /// While another entry has its turn, further ones wait for theirs, and that of a reload is stored.
+    #[tokio::test]
+    async fn an_entry_of_a_reload_waits_for_no_others() {
+        let folder = std::env::temp_dir().join(format!("gw-web-audit-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let log = WebAudit::open(&folder.join("audit.db")).unwrap();
+        let arrival = Arrival::new(ArrivalKind::Loopback, None);
+        let caller = Caller::of_test("ops", AccessRole::Operator);
+        let change =
+            |endpoint| AuditedChange::new(Arc::clone(&log), (endpoint, "/"), (&caller, &arrival));
+        let (trace, reload) = (change(Endpoint::Trace), change(Endpoint::Reload));
+        let turn = log.turn.acquire().await.unwrap();
+        let mut waits = pin!(trace.store(None, AuditEnd::Answered(200)));
+        assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        reload.store(None, AuditEnd::Begun("waits")).await.unwrap();
+        drop(turn);
+        waits.await.unwrap();
+        let stored = gatewright_store::last_entries(&folder.join("audit.db"), 10).unwrap();
+        let stored: Vec<_> = stored.iter().map(|entry| entry.text_of("op").unwrap()).collect();
+        assert_eq!(stored, ["Reload", "Trace"]);
+        fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -222,6 +222,10 @@ impl AuditLine {
         if entry.get("later").is_some() {
             text.push_str(", later");
         }
+        if let Some(number) = entry.pointer("/kept/number").and_then(Value::as_u64) {
+            let at = entry.pointer("/kept/at_micros").and_then(Value::as_u64).unwrap_or_default();
+            let _ = write!(text, ", kept from {number} {}", Timestamp::from_micros(at));
+        }
         for (name, before) in [("end", ":"), ("count", ": times"), ("made", ", made")] {
             match entry.get(name) {
                 Some(Value::String(word)) if name == "end" => text.extend([": ", word]),

@@ -299,6 +299,51 @@ mod tests {
         fs::remove_dir_all(&out).unwrap();
     }
 
+    /// The files of the repository that a path or a pattern (`FOLDER/*.END`) of the ward's example means,
+    /// read in the folder `from` of a tree whose folders are those of the repository as `places` says.
+    fn meant(from: &str, pattern: &str, places: &[(&str, &str)]) -> Vec<String> {
+        let mut folder: Vec<&str> = from.split('/').collect();
+        let (above, name) = pattern.rsplit_once('/').unwrap_or((".", pattern));
+        for step in above.split('/') {
+            match step {
+                "." => {}
+                ".." => {
+                    folder.pop();
+                }
+                step => folder.push(step),
+            }
+        }
+        let folder = folder.join("/");
+        let Some((of, _)) = places.iter().find(|(_, place)| *place == folder) else {
+            return Vec::new();
+        };
+        let files = fs::read_dir(root().join(of)).unwrap();
+        let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+        let is_meant = |file: &String| match name.strip_prefix('*') {
+            Some(end) => file.ends_with(end),
+            None => file == name,
+        };
+        names.filter(is_meant).collect()
+    }
+
+    /// Prometheus ignores a pattern that finds no file, and an administrator would miss the rules.
+    #[test]
+    fn the_wards_example_finds_its_rules_in_the_sources_and_in_the_package() {
+        let file = fs::read_to_string(root().join("examples/ward/prometheus.yml")).unwrap();
+        let (_, rules) = file.split_once("rule_files:\n").unwrap();
+        let rules: Vec<&str> =
+            rules.lines().filter_map(|line| line.trim().strip_prefix("- ")).collect();
+        let sources = FOLDERS.map(|(of, _)| (of, of));
+        for (from, places) in
+            [("examples/ward", sources), ("usr/share/doc/gatewright/examples/ward", FOLDERS)]
+        {
+            let mut found: Vec<String> =
+                rules.iter().flat_map(|rule| meant(from, rule, &places)).collect();
+            found.sort();
+            assert_eq!(found, ["gatewright.rules.yml", "ward.rules.yml"], "{from}");
+        }
+    }
+
     #[test]
     fn arguments_are_read() {
         let parse = |text: &str| {

@@ -2,7 +2,7 @@
 
 use crate::devices::transport::{Arrived, Transport};
 use crate::tls::{Tls, TlsError};
-use core::future::poll_fn;
+use core::future::{pending, poll_fn};
 use core::task::Poll;
 use core::time::Duration;
 use gatewright_health::frame::Framer;
@@ -82,9 +82,53 @@ struct Agent {
     outcome: Outcome,
 }
 
+/// How a device reaches its manager.
+#[derive(Clone, Copy, Debug)]
+pub enum AgentTransport<'a> {
+    /// Over TCP.
+    Stream,
+    /// Over TLS, as [`run_tls`].
+    Tls(&'a Tls),
+    /// Over UDP, as [`run_datagrams`].
+    Datagrams,
+}
+
+/// Runs a device to its end, or until `stop` is ready: the outcome is that of all it has done by then.
+///
+/// # Errors
+///
+/// [`TlsError`] if the files cannot be used.
+pub async fn run_until(
+    run: Run,
+    transport: AgentTransport<'_>,
+    stop: impl Future<Output = ()>,
+) -> Result<Outcome, TlsError> {
+    let connector = match transport {
+        AgentTransport::Tls(tls) => Some(TlsConnector::from(Arc::new(tls.client()?))),
+        AgentTransport::Stream | AgentTransport::Datagrams => None,
+    };
+    let mut agent = Agent::new(run);
+    let all = agent.all();
+    let work = async {
+        match transport {
+            AgentTransport::Datagrams => agent.work_by_datagrams().await,
+            AgentTransport::Stream | AgentTransport::Tls(_) => {
+                agent.work(connector.as_ref()).await;
+            }
+        }
+    };
+    // Whatever is not finished by then is what the outcome tells.
+    tokio::select! {
+        _ = tokio::time::timeout(all, work) => {}
+        () = stop => {}
+    }
+    Ok(agent.end())
+}
+
 /// Runs a device to its end. It reconnects after a broken connection and keeps unanswered reports.
 pub async fn run(run: Run) -> Outcome {
-    Agent::new(run).run(None).await
+    // Without TLS there is no error.
+    run_until(run, AgentTransport::Stream, pending()).await.unwrap_or_default()
 }
 
 /// Runs a device over TLS: it shows the certificate of `tls`, and its manager must have one for
@@ -94,8 +138,7 @@ pub async fn run(run: Run) -> Outcome {
 ///
 /// [`TlsError`] if the files cannot be used.
 pub async fn run_tls(run: Run, tls: &Tls) -> Result<Outcome, TlsError> {
-    let connector = TlsConnector::from(Arc::new(tls.client()?));
-    Ok(Agent::new(run).run(Some(&connector)).await)
+    run_until(run, AgentTransport::Tls(tls), pending()).await
 }
 
 /// Checks that the files of `tls` can be used.
@@ -110,10 +153,7 @@ pub fn check(tls: &Tls) -> Result<(), TlsError> {
 /// Runs a device over UDP, one APDU per datagram. Lost reports are sent again in another
 /// association.
 pub async fn run_datagrams(run: Run) -> Outcome {
-    let mut agent = Agent::new(run);
-    // Whatever is not finished by then is what the outcome tells.
-    let _ = tokio::time::timeout(agent.all(), agent.work_by_datagrams()).await;
-    agent.end()
+    run_until(run, AgentTransport::Datagrams, pending()).await.unwrap_or_default()
 }
 
 /// Octets of a datagram's payload at most (RFC 768).
@@ -129,12 +169,6 @@ impl Agent {
     /// Time limit of the whole run.
     const fn all(&self) -> Duration {
         self.run.measuring.saturating_add(self.run.patience)
-    }
-
-    async fn run(mut self, tls: Option<&TlsConnector>) -> Outcome {
-        // Whatever is not finished by then is what the outcome tells.
-        let _ = tokio::time::timeout(self.all(), self.work(tls)).await;
-        self.end()
     }
 
     fn end(mut self) -> Outcome {

@@ -10,9 +10,13 @@
 
 use gatewright_bindings::{cse, devices};
 use gatewright_onem2m::CseType;
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 use serde_json::Value;
 use std::net::TcpListener;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// Exit code and answer of one run.
 fn simulate(arguments: &str) -> (i32, Value) {
@@ -74,6 +78,37 @@ fn every_report_is_answered_and_every_value_stored() {
         listener.stop().await;
         cse.stop().await;
     });
+}
+
+/// Somebody who has seen enough still gets the summary.
+#[test]
+fn an_interrupted_simulation_tells_what_there_was() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = silent.local_addr().unwrap();
+    let child = Command::new(env!("CARGO_BIN_EXE_gatewright"))
+        .args([
+            "device",
+            "simulate",
+            "--json",
+            "--kind",
+            "scale",
+            "--seconds",
+            "600",
+            "--count",
+            "2",
+        ])
+        .args(["--to", &to.to_string()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Both have connected, so that signals are awaited.
+    let connections = [silent.accept().unwrap(), silent.accept().unwrap()];
+    kill(Pid::from_raw(child.id().try_into().unwrap()), Signal::SIGINT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{answer}");
+    assert_eq!((&answer["interrupted"], &answer["connections"]), (&true.into(), &2.into()));
+    drop(connections);
 }
 
 #[test]

@@ -5,10 +5,13 @@ mod export;
 mod source;
 
 use anyhow::Result;
-use core::fmt::Write;
+use core::{fmt::Write, future::pending};
 use gatewright_bindings::tasks::{block_on, spawn};
 use gatewright_bindings::tls::{Tls, TlsError};
-use gatewright_bindings::{agents, devices};
+use gatewright_bindings::{
+    agents::{self, AgentTransport},
+    devices,
+};
 use gatewright_command::{
     exit::{Exit, Failure},
     face::Face,
@@ -21,9 +24,10 @@ use serde::Serialize;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
+use tokio::sync::watch;
 
 pub(super) const JSON: &str = "simulate: {kind, to, seconds, devices, unanswered, connections, refused, \
-     associations, measured, answered, values, repeated, forgotten, left_out, control: [sent, asked, answered], delay_ms: [median, p99, longest], late_ms: [median, p99, longest], \
+     associations, measured, answered, values, repeated, forgotten, left_out, interrupted, control: [sent, asked, answered], delay_ms: [median, p99, longest], late_ms: [median, p99, longest], \
      delay_from_due_ms: [median, p99, longest], noted, noted_seconds, passed}; ask: \
      {entity, command, status, result}; export --to: {devices, \
      observations, bundles, skipped, nobody, unknown: [system-id]}";
@@ -55,7 +59,8 @@ enum What {
 /// Each device has its own TCP connection, measures at its rate, keeps unanswered reports, and
 /// releases its association when all are answered. Ends with 0 only if every report of every device
 /// was answered, and every control message (--control-rate); a report that requests no answer
-/// counts when it is sent.
+/// counts when it is sent. Interrupted (Ctrl-C, SIGTERM) it tells what there was until then, and
+/// ends with 1.
 #[derive(Debug, clap::Args)]
 struct Simulate {
     /// Kind of device.
@@ -127,6 +132,8 @@ struct SimulationReport {
     control: [u64; 3],
     /// Reports left out because this process was too late.
     left_out: u64,
+    /// Whether it was ended before its time.
+    interrupted: bool,
     /// Delay of answers after their reports were made, in milliseconds: median, 99th percentile,
     /// maximum. What the manager held back counts from when it was due.
     delay_ms: [f64; 3],
@@ -174,6 +181,11 @@ impl Simulate {
         let unknown = || Failure::new(Exit::Usage, format!("{} is no kind", self.kind));
         let kind = Specialisation::named(&self.kind).ok_or_else(unknown)?;
         let to = self.address()?;
+        // Before other threads are there.
+        let (stop, stopped) = watch::channel(false);
+        gatewright_command::signals::on_stop(move || {
+            let _before = stop.send_replace(true);
+        })?;
         face.note(&format!("{} × {} to {to}, {} s", self.count, self.kind, self.seconds));
         let descriptors = Claim::new(self.count.into());
         if let Some(shortage) = descriptors.shortage() {
@@ -196,7 +208,7 @@ impl Simulate {
             let wrong = |error: TlsError| Failure::new(Exit::Configuration, error.to_string());
             agents::check(tls).map_err(wrong)?;
         }
-        let answer = block_on(&runtime, self.measure(kind, to, tls));
+        let answer = block_on(&runtime, self.measure(kind, to, (tls, stopped)));
         face.answer(&answer, || answer.text())?;
         if let Some(why) = answer.refused.as_ref().filter(|_| answer.connections == 0) {
             face.note(&format!("{to} took no connection of any device: {why}"));
@@ -233,7 +245,7 @@ impl Simulate {
         &self,
         kind: &'static Specialisation,
         to: SocketAddr,
-        tls: Option<Tls>,
+        (tls, stopped): (Option<Tls>, watch::Receiver<bool>),
     ) -> SimulationReport {
         let started = Instant::now();
         let measuring = Duration::from_secs(self.seconds.into());
@@ -244,14 +256,18 @@ impl Simulate {
             // Its clock begins when it is switched on.
             plan.clock += u64::try_from(wait.as_millis() / 10).unwrap_or_default();
             let run = agents::Run { plan, to, measuring, patience };
-            let (tls, udp) = (tls.clone(), self.udp);
+            let (tls, udp, stopped) = (tls.clone(), self.udp, stopped.clone());
             spawn(async move {
-                tokio::time::sleep(wait).await;
-                match tls {
-                    Some(tls) => agents::run_tls(run, &tls).await.unwrap_or_default(),
-                    None if udp => agents::run_datagrams(run).await,
-                    None => agents::run(run).await,
+                tokio::select! {
+                    () = tokio::time::sleep(wait) => {}
+                    () = until_set(stopped.clone()) => return agents::Outcome::default(),
                 }
+                let transport = match &tls {
+                    Some(tls) => AgentTransport::Tls(tls),
+                    None if udp => AgentTransport::Datagrams,
+                    None => AgentTransport::Stream,
+                };
+                agents::run_until(run, transport, until_set(stopped)).await.unwrap_or_default()
             })
         };
         let runs: Vec<_> = (1..=self.count).map(run).collect();
@@ -265,14 +281,23 @@ impl Simulate {
             answer.add(&run.await.unwrap_or_default(), Duration::from_secs(self.settle.into()));
         }
         answer.seconds = started.elapsed().as_secs_f64();
+        answer.interrupted = *stopped.borrow();
         answer.delay_ms = spread(&answer.delays, |delay| delay.took);
         answer.late_ms = spread(&answer.delays, |delay| delay.late);
         answer.delay_from_due_ms = spread(&answer.delays, |delay| delay.took + delay.late);
         answer.noted = answer.delays.len();
         answer.noted_seconds = f64::from(self.seconds.saturating_sub(self.settle));
         let [_, asked, answered] = answer.control;
-        answer.passed = answer.unanswered == 0 && asked == answered;
+        answer.passed = !answer.interrupted && answer.unanswered == 0 && asked == answered;
         answer
+    }
+}
+
+/// Waits until the value is set.
+async fn until_set(mut value: watch::Receiver<bool>) {
+    if value.wait_for(|is_set| *is_set).await.is_err() {
+        // Nobody sets it any more.
+        pending::<()>().await;
     }
 }
 
@@ -309,7 +334,11 @@ impl SimulationReport {
     }
 
     fn text(&self) -> String {
-        let verdict = if self.passed { "every report answered" } else { "NOT all answered" };
+        let verdict = match (self.interrupted, self.passed) {
+            (true, _) => "interrupted",
+            (false, true) => "every report answered",
+            (false, false) => "NOT all answered",
+        };
         let mut text = format!("{verdict}: {} of {} reports", self.answered, self.measured);
         // Writing to a string cannot fail.
         let _ = write!(
@@ -331,7 +360,7 @@ impl SimulationReport {
         if sent > 0 {
             let _ = write!(text, "; {sent} control messages, {answered} of {asked} answered");
         }
-        if self.unanswered > 0 {
+        if self.unanswered > 0 && !self.interrupted {
             let _ = write!(text, "; {} devices have unanswered reports", self.unanswered);
         }
         text

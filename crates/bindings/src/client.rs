@@ -7,10 +7,10 @@ use crate::tls::{Tls, TlsError};
 use core::hash::{BuildHasher, Hasher};
 use core::sync::atomic::{AtomicU64, Ordering};
 use gatewright_onem2m::{
-    Operation, Refusal, Request, ResourceType, Response, Serialisation, Unreachable,
+    Operation, Refusal, Request, ResourceType, Response, Serialisation, Status, Unreachable,
 };
-use serde_json::json;
-use std::hash::RandomState;
+use serde_json::{Value, json};
+use std::{hash::RandomState, sync::Arc};
 
 /// Why a CSE gave no response.
 #[derive(Debug, thiserror::Error)]
@@ -127,7 +127,8 @@ impl Client {
         self.ask(&request).await
     }
 
-    /// Creates a resource from JSON text with its tag: `cse create`.
+    /// Creates a resource from JSON text with its tag: `cse create`. The response says its address if the
+    /// binding carries that, or the content tells it.
     ///
     /// # Errors
     ///
@@ -139,7 +140,12 @@ impl Client {
         content: &str,
     ) -> Result<Response, AskError> {
         let request = self.request(Operation::Create, to)?.creating(kind, content);
-        self.ask(&request).await
+        let mut response = self.ask(&request).await?;
+        if response.status == Status::Created && response.location.is_none() {
+            let content = response.content.as_deref();
+            response.location = content.and_then(|content| created_at(&request.to, content));
+        }
+        Ok(response)
     }
 
     /// Subscribes to a resource under this name: `cse subscribe`. The `events` (1 update, 2
@@ -181,9 +187,57 @@ impl Client {
     }
 }
 
+/// The address of a resource that was created below `parent`, by the content of the response: response
+/// primitives have no parameter for it (TS-0004 §7.2.2), which bindings other than HTTP and CoAP carry as
+/// they are.
+fn created_at(parent: &str, content: &str) -> Option<Arc<str>> {
+    let content: Value = serde_json::from_str(content).ok()?;
+    let (tag, created) = content.as_object()?.iter().next()?;
+    let text = |name| created.get(name).and_then(Value::as_str);
+    let address = match tag.as_str() {
+        "m2m:uri" => created.as_str()?.to_owned(),
+        "m2m:rce" => text("uri")?.to_owned(),
+        _ => {
+            // A name is added to an address of names, and not to an identifier.
+            let last = parent.rsplit('/').next();
+            let is_identifier = last == Some("-") || last == text("pi");
+            match (text("rn").filter(|_| !is_identifier), text("ri")?) {
+                (Some(name), _) => format!("{parent}/{name}"),
+                (None, id) => {
+                    match parent.strip_prefix('/').and_then(|rest| rest.split('/').next()) {
+                        Some(cse) => format!("/{cse}/{id}"),
+                        None => id.to_owned(),
+                    }
+                }
+            }
+        }
+    };
+    Some(address.into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_content_of_a_creation_tells_the_address() {
+        let made = r#"{"m2m:cnt":{"rn":"c","ri":"cnt-7","pi":"cb-1"}}"#;
+        for (parent, content, address) in [
+            ("cse-in", made, Some("cse-in/c")),
+            ("cse-in/app", made, Some("cse-in/app/c")),
+            ("/id-in/cse-in", made, Some("/id-in/cse-in/c")),
+            ("-", made, Some("cnt-7")),
+            ("cb-1", made, Some("cnt-7")),
+            ("/id-in/-", made, Some("/id-in/cnt-7")),
+            ("cse-in", r#"{"m2m:uri":"cse-in/c"}"#, Some("cse-in/c")),
+            ("-", r#"{"m2m:rce":{"uri":"cse-in/c","m2m:cnt":{}}}"#, Some("cse-in/c")),
+            ("cse-in", r#"{"m2m:cnt":{"et":"x"}}"#, None),
+            ("cse-in", "{}", None),
+            ("cse-in", "no JSON", None),
+        ] {
+            assert_eq!(created_at(parent, content).as_deref(), address, "{parent} {content}");
+        }
+    }
 
     #[test]
     fn what_is_escaped_in_an_address_is_a_part_of_its_value() {

@@ -104,6 +104,24 @@ async fn a_request_that_wants_no_response_gets_none() {
     running.stop().await;
 }
 
+/// Scripts go on with the address of what they have created, over any binding.
+#[tokio::test]
+async fn what_is_created_has_an_address_over_every_binding() {
+    for binding in [Binding::Http, Binding::Coap, Binding::Ws] {
+        let running = binding.infrastructure().await;
+        let admin = binding.admin_of(&running, "a");
+        for (to, name) in [("cse-in", "c"), ("cse-in/c", "d"), ("-", "e")] {
+            let content = format!(r#"{{"m2m:cnt":{{"rn":"{name}"}}}}"#);
+            let made = admin.create(to, ResourceType::Container, &content).await.unwrap();
+            let at = made.location.unwrap_or_else(|| panic!("{binding:?} {to} has no address"));
+            assert!(to == "-" || *at == format!("{to}/{name}"), "{binding:?}: {at}");
+            let found = admin.get(&at).await.unwrap().content.unwrap();
+            assert!(found.contains(&format!("\"rn\":\"{name}\"")), "{binding:?} {at}: {found}");
+        }
+        running.stop().await;
+    }
+}
+
 /// More than are answered at once: none is lost, and the connection goes on.
 #[tokio::test]
 async fn a_peer_may_ask_without_waiting() {

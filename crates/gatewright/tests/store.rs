@@ -80,6 +80,21 @@ fn a_folder_is_called_one_and_its_databases_are_named() {
     }
 }
 
+/// The error names the folder, and not the lock that could not be created there.
+#[test]
+fn a_missing_folder_of_the_store_is_named() {
+    let folder = folder("store-nowhere");
+    let file = folder.join("gateway.toml");
+    fs::write(&file, "[cse]\nid = \"/gw\"\nbase = \"gw\"\nstore = \"none/cse.db\"\n").unwrap();
+    let refused = gatewright(&["run", file.to_str().unwrap(), "--stop-after", "1"]);
+    assert_eq!(refused.code, 78, "{}", refused.err);
+    let none = folder.join("none");
+    let wanted =
+        format!("there is no folder {} for {}", none.display(), none.join("cse.db").display());
+    assert!(refused.err.contains(&wanted) && refused.err.contains("mkdir -p"), "{}", refused.err);
+    assert!(refused.err.contains("gateway.toml:4:"), "{}", refused.err);
+}
+
 /// A database belongs to one CSE: under another identifier or base, what it holds would answer by
 /// names that nobody knows, and what others know would be gone.
 #[test]

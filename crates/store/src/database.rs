@@ -5,7 +5,7 @@ use crate::block_builder::{BlockBuilder, Built};
 use crate::blocks::{self, Blocks};
 use crate::checksum::of_row;
 use crate::error::StoreError;
-use crate::lock::{Absent, Lock, lock, refuse_orphans, resolve};
+use crate::lock::{Absent, Lock, lock, refuse_missing_folder, refuse_orphans, resolve};
 use crate::maintenance::convert;
 use crate::mover::{Done, Log, Mover};
 use crate::opening::{Owner, check_owner, open_stopped};
@@ -182,6 +182,7 @@ impl Database {
     }
 
     fn try_open_file(path: &Path, options: &DatabaseOptions) -> Result<Self, StoreError> {
+        refuse_missing_folder(path)?;
         refuse_orphans(path)?;
         let path = &resolve(path)?;
         refuse_orphans(path)?;

@@ -13,6 +13,19 @@ pub enum StoreError {
     /// A folder stands where the database should be.
     #[error("{} is a folder, and a database is a file: the one that `store` of [cse] names", .0.display())]
     Folder(PathBuf),
+    /// The folder of a database that is to be created does not exist.
+    #[error(
+        "there is no folder {} for {}: make it (`mkdir -p`) for the user that the gateway runs as, or \
+         name a file elsewhere",
+        folder.display(),
+        path.display()
+    )]
+    NoFolder {
+        /// The database.
+        path: PathBuf,
+        /// Its folder.
+        folder: PathBuf,
+    },
     /// The file has several names, and its write-ahead log goes by one of them.
     #[error(
         "{} has {names} names (hard links), and its write-ahead log goes by one of them: remove the others, or copy the file",
@@ -132,11 +145,13 @@ pub enum StoreError {
 
 impl StoreError {
     /// The exit code of a program that ends for this (`sysexits.h`), where the cause has one: 75 for a
-    /// database in use, 77 for a missing right, 69 for what the system does not allow.
+    /// database in use, 77 for a missing right, 69 for what the system does not allow, 78 for a folder
+    /// that does not exist.
     pub fn exit_code(&self) -> Option<u8> {
         match self {
             Self::InUse(_) => Some(75),
             Self::SizeLimit { .. } | Self::NoRoom { .. } => Some(69),
+            Self::NoFolder { .. } => Some(78),
             Self::Lock { source, .. } | Self::File { source, .. } => match source.kind() {
                 io::ErrorKind::PermissionDenied => Some(77),
                 io::ErrorKind::ReadOnlyFilesystem => Some(69),
@@ -161,6 +176,7 @@ mod tests {
             (lock(io::ErrorKind::ReadOnlyFilesystem), Some(69)),
             (lock(io::ErrorKind::NotFound), None),
             (StoreError::SizeLimit { path: "a".into(), octets: 0 }, Some(69)),
+            (StoreError::NoFolder { path: "a/b".into(), folder: "a".into() }, Some(78)),
             (StoreError::Foreign("a".into()), None),
         ] {
             assert_eq!(error.exit_code(), code, "{error}");

@@ -127,6 +127,20 @@ pub(crate) fn refuse_orphans(path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// Refuses a path whose folder does not exist: nothing beside the database could be created either, and
+/// the error would name that.
+pub(crate) fn refuse_missing_folder(path: &Path) -> Result<(), StoreError> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let found = folder.map_or(Ok(()), |folder| folder.metadata().map(drop));
+    let is_missing = found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    match folder.filter(|_| is_missing) {
+        Some(folder) => {
+            Err(StoreError::NoFolder { path: path.to_owned(), folder: folder.to_owned() })
+        }
+        None => Ok(()),
+    }
+}
+
 /// Refuses a folder, and a file with several names: two processes that open it by different names
 /// would have two write-ahead logs of one file.
 fn refuse_links(path: &Path) -> Result<(), StoreError> {

@@ -97,6 +97,12 @@ fn it_has_one_writer_and_no_entry_goes_to_a_file_without_a_name() {
     let ops = last_entries(&place.file(), 3).unwrap();
     let ops: Vec<_> = ops.iter().map(|entry| entry.text_of("op").unwrap()).collect();
     assert_eq!(ops, ["Lost", "Reload", "Reload"]);
+    let nowhere =
+        AuditLog::open(&place.0.join("none/audit.db"), ROOM, &[]).unwrap_err().to_string();
+    assert!(
+        nowhere.starts_with("there is no folder ") && nowhere.contains("none/audit.db"),
+        "{nowhere}"
+    );
     let other = Place::new("foreign");
     fs::write(other.file(), "text of another program, longer than a header of SQLite".repeat(9))
         .unwrap();

@@ -70,6 +70,7 @@ fn explain(
             None => missing_length(text, finding),
         },
         Form::AddressOfNetwork => missing_length(text, finding),
+        Form::Url | Form::Broker => behind_host(form, text, at, findings, finding),
         Form::File(_) | Form::FileSetting(_) => misnamed_credential(form, text, finding),
         Form::Address if Prefix::parse(text).is_some() => {
             let address = text.split('/').next().unwrap_or_default();
@@ -119,6 +120,40 @@ fn wrong_part(text: &str) -> Option<&'static str> {
         "localhost" => "a name is not taken here: the address of localhost is 127.0.0.1",
         _ => "a name is not taken here: write the address",
     })
+}
+
+/// What is wrong with a URL that would be one without what follows its host.
+fn behind_host(
+    form: Form,
+    text: &str,
+    at: Range<usize>,
+    findings: &Findings,
+    finding: Diagnostic,
+) -> Diagnostic {
+    let behind = |c: char| matches!(c, '/' | '?' | '#');
+    let scheme = text.find("://").map_or(0, |at| at + 3);
+    let end = text.get(scheme..).and_then(|rest| rest.find(behind)).map(|at| scheme + at);
+    let Some((host, path)) = end.and_then(|end| text.split_at_checked(end)) else {
+        return finding;
+    };
+    if !is_right(form, host) {
+        return finding;
+    }
+    if path.contains('@') {
+        let why = "in user and password `/` is written %2F, `?` %3F, `#` %23 and `@` %40";
+        return finding.label(why);
+    }
+    let message = format!("\"{}\" has a path", without_user(text));
+    let finding = Diagnostic { message, help: None, ..finding };
+    let finding = finding.label(match form {
+        Form::Broker => "a host and a port only: other keys say which topics",
+        _ => "a host and a port only: `id` and `base` say which CSE it is",
+    });
+    // A fix is shown as it is.
+    if host.contains('@') {
+        return finding;
+    }
+    finding.fix(findings.span(at), format!("\"{host}\""), "leave it out")
 }
 
 /// What is wrong with the name of a credential, if the text is one.

@@ -86,8 +86,12 @@ fn keys_of_value(value: &Value, above: &str, keys: &mut BTreeSet<String>) {
     }
 }
 
+/// What `status` has with `--layers` only.
+const WITH_LAYERS: [&str; 4] =
+    ["attached.measured", "layers.measured", "measured_runs", "ways.measured"];
+
 /// `gatewright status --help` says what `--json` has: every key of the answer, and no other one of
-/// an object that is there.
+/// an object that is there; those of measured times with `--layers`.
 fn help_says_the_shape_of_a_status() {
     let world = Running::start("shape");
     world.ask(&["attach", "count", "--at", "frame"]).text();
@@ -96,6 +100,17 @@ fn help_says_the_shape_of_a_status() {
     let told = keys_of_shape(help.split_once("With --json: ").unwrap().1);
     let mut found = BTreeSet::new();
     keys_of_value(&world.ask(&["status", "--json"]).json(), "", &mut found);
+    let measured: Vec<_> = WITH_LAYERS.iter().filter(|key| found.contains(**key)).collect();
+    assert!(measured.is_empty(), "without --layers: {measured:?}");
+    // A layer has a time once a packet was measured in it.
+    let ping = world.north.command("ping").args(["-n", "-q", "-i0.02", "-w600", SOUTH]);
+    let ping = ping.stdout(Stdio::null()).spawn().unwrap();
+    let all_there = wait_until(WITHIN, || {
+        keys_of_value(&world.ask(&["status", "--layers", "--json"]).json(), "", &mut found);
+        WITH_LAYERS.iter().all(|key| found.contains(*key))
+    });
+    assert!(all_there, "with --layers: {found:?}");
+    drop(ping);
     let untold: Vec<_> = found.difference(&told).collect();
     assert!(untold.is_empty(), "not in the help: {untold:?}");
     // What lists of nothing would hold is not there.
@@ -104,14 +119,9 @@ fn help_says_the_shape_of_a_status() {
         None => true,
     };
     // Only handlers at messages, relays, programs, balances and another description than the file's
-    // have these; times of layers are measured with --layers only, and hops are shown by who measures
-    // them.
+    // have these, and hops are shown by who measures them.
     let may_lack = [
-        "attached.measured",
         "hops",
-        "layers.measured",
-        "measured_runs",
-        "ways.measured",
         "attached.messages",
         "attached.refused",
         "sojourn.relay",

@@ -175,6 +175,17 @@ fn the_commands_of_the_readme_run_as_printed() {
     assert!(exported.lines().count() >= 1 && exported.starts_with("{\"resourceType\":\"Bundle\""));
 }
 
+/// A ward has no links: an empty answer would look as if nothing had passed.
+#[test]
+fn a_status_with_layers_says_why_there_are_none() {
+    let (file, ..) = described("health-layers");
+    let running = Running::start(&file);
+    let said = |arguments: &[&str]| String::from_utf8(running.ask(arguments).stdout).unwrap();
+    let layers = said(&["--layers"]);
+    assert!(layers.ends_with("are served over the kernel's sockets\n"), "{layers}");
+    assert!(layers.contains("the gateway has no links") && !said(&[]).contains("no links"));
+}
+
 #[test]
 fn the_template_takes_devices_and_keeps_their_readings_over_a_restart() {
     let (file, devices, http) = described("health-template");

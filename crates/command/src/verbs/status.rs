@@ -63,7 +63,10 @@ impl Status {
             ControlRequest::Status
         };
         let status = self.which.ask(&request)?;
-        face.answer(&status, || text(&status))?;
+        face.answer(&status, || {
+            let without = if self.layers { without_layers(&status) } else { "" };
+            text(&status) + without
+        })?;
         Ok(Exit::Success)
     }
 }
@@ -71,6 +74,15 @@ impl Status {
 /// A few lines about a gateway that has ended.
 pub fn summary(status: &impl Serialize) -> String {
     serde_json::to_value(status).map_or_else(|error| error.to_string(), |status| text(&status))
+}
+
+/// Why no times of layers are shown, if the gateway has none.
+fn without_layers(status: &Value) -> &'static str {
+    if !list(status, "links").is_empty() {
+        return "";
+    }
+    "no layer is measured: the gateway has no links, whose packets they process. Devices, the service \
+     entity, proxies and programs are served over the kernel's sockets\n"
 }
 
 /// The items of a list in the answer.

@@ -6,11 +6,13 @@
     reason = "a test may fail loudly"
 )]
 
+mod transfer;
+
 use gatewright_link::Backend;
 use gatewright_packet::LinkIndex;
 use gatewright_planes::{KernelStatus, Planes, Setup, Status};
 use gatewright_stack::Route;
-use gatewright_testbed::{Namespace, Needs, Transport, Veth, wait_until};
+use gatewright_testbed::{Namespace, Needs, Veth, wait_until};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::{
     collections::BTreeSet,
@@ -20,6 +22,7 @@ use std::{
     process::Stdio,
     time::Duration,
 };
+use transfer::transfer;
 
 const SOUTH: &str = "10.10.2.2";
 const SOUTH6: &str = "fd00:2::2";
@@ -172,7 +175,8 @@ fn hosts_reach_each_other_and_the_kernel(kind: Kind) -> Result<(), Failed> {
         (&world.middle, MIDDLE),
         (&world.middle, MIDDLE6),
     ] {
-        iperf(&world, host, target)?;
+        transfer(&world.north, (host, target), PATIENCE)
+            .map_err(|error| format!("{error}\n{}", world.said()))?;
     }
     for host in [&world.north, &world.middle, &world.south] {
         let errors = host.counter("TcpInCsumErrors")?;
@@ -180,22 +184,6 @@ fn hosts_reach_each_other_and_the_kernel(kind: Kind) -> Result<(), Failed> {
             return Err(format!("TcpInCsumErrors is {errors}").into());
         }
     }
-    Ok(())
-}
-
-/// A transfer by TCP from the north to a server of its own.
-fn iperf(world: &World, host: &Namespace, target: &str) -> Result<(), Failed> {
-    const PORT: u16 = 5201;
-    let server = host.command("iperf3").args(["-s", "-1"]).stdout(Stdio::null()).spawn()?;
-    if !host.wait_listening(Transport::Tcp, PORT, PATIENCE)? {
-        return Err("iperf3 does not listen".into());
-    }
-    let out = world.north.command("iperf3").args(["-c", target, "-n", "8M"]).output()?;
-    if !out.status.success() {
-        let said = String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned();
-        return Err(format!("{target}: {said}\n{}", world.said()).into());
-    }
-    server.wait()?;
     Ok(())
 }
 

@@ -7,13 +7,16 @@
     reason = "a test may fail loudly"
 )]
 
+mod transfer;
+
 use gatewright_link::Backend;
 use gatewright_packet::LinkIndex;
 use gatewright_planes::{Planes, Setup};
-use gatewright_testbed::{Namespace, Needs, Transport, Veth, wait_until};
+use gatewright_testbed::{Namespace, Needs, Veth, wait_until};
 use gatewright_xdp::program::{AttachedProgram, BpfProgram, Hook, Instruction, ProgramType};
 use libtest_mimic::{Arguments, Failed, Trial};
-use std::{process::Stdio, time::Duration};
+use std::time::Duration;
+use transfer::transfer;
 
 const SOUTH: &str = "10.10.2.2";
 const LAN: LinkIndex = LinkIndex(0);
@@ -193,30 +196,15 @@ fn vlan_interfaces_are_shared(backend: Backend) -> Result<(), Failed> {
     world.until("a VLAN of the kernel", || pings(north, SOUTH))?;
     assert!(world.forwarded_by_kernel()? > forwarded);
     north.ip(&["route", "del", "10.10.2.0/24"])?;
-    iperf(&world)?;
+    transfer(north, (south, SOUTH), PATIENCE)
+        .map_err(|error| format!("{error}\n{}", world.said()))?;
+    assert_eq!(south.counter("TcpInCsumErrors")?, 0);
     // Gone and back, with another name.
     middle.ip(&["link", "del", "any"])?;
     world.until("without it", || !pings(north, SOUTH))?;
     member(middle, "g0", "again", "10")?;
     address(middle, "again", "10.20.1.1/24")?;
     world.until("it is there again", || ours(north, SOUTH))?;
-    Ok(())
-}
-
-/// A transfer by TCP from the VLAN to a server in the south.
-fn iperf(world: &World) -> Result<(), Failed> {
-    const PORT: u16 = 5201;
-    let server = world.south.command("iperf3").args(["-s", "-1"]).stdout(Stdio::null()).spawn()?;
-    if !world.south.wait_listening(Transport::Tcp, PORT, PATIENCE)? {
-        return Err("iperf3 does not listen".into());
-    }
-    let out = world.north.command("iperf3").args(["-c", SOUTH, "-n", "8M"]).output()?;
-    if !out.status.success() {
-        let said = String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned();
-        return Err(format!("{said}\n{}", world.said()).into());
-    }
-    server.wait()?;
-    assert_eq!(world.south.counter("TcpInCsumErrors")?, 0);
     Ok(())
 }
 

@@ -8,18 +8,14 @@
     reason = "a test may fail loudly"
 )]
 
+mod echoes;
 mod running;
 mod trials;
 
+use echoes::{asks, echo};
 use gatewright_testbed::{Namespace, Needs, Veth, wait_until};
 use running::{Daemon, WITHIN, ping};
-use std::{
-    io::{Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream, UdpSocket},
-    process::Command,
-    thread,
-    time::Duration,
-};
+use std::{net::UdpSocket, process::Command, time::Duration};
 
 const DESCRIPTION: &str = "\
 [link.lan]
@@ -90,30 +86,6 @@ impl World {
         middle.sysctl("net.ipv6.conf.all.forwarding", "1").unwrap();
         Self { north, middle, south, far, _links: [lan, wan, side] }
     }
-}
-
-/// A server of the kernel in `place` that sends back what it gets, once.
-fn echo(place: &Namespace, at: &str) -> thread::JoinHandle<()> {
-    let listener = place.run(|| TcpListener::bind(at)).unwrap().unwrap();
-    thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        let mut octets = vec![0; 100_000];
-        stream.read_exact(&mut octets).unwrap();
-        stream.write_all(&octets).unwrap();
-    })
-}
-
-/// Sends 100,000 octets there and back.
-fn asks(from: &Namespace, to: &str) {
-    let at: SocketAddr = to.parse().unwrap();
-    let stream = from.run(|| TcpStream::connect_timeout(&at, WITHIN)).unwrap();
-    let mut stream = stream.unwrap_or_else(|error| panic!("{to}: {error}"));
-    stream.set_read_timeout(Some(WITHIN)).unwrap();
-    let octets: Vec<u8> = (0..100_000_u32).map(|at| (at % 251) as u8).collect();
-    stream.write_all(&octets).unwrap();
-    let mut back = vec![0; octets.len()];
-    stream.read_exact(&mut back).unwrap();
-    assert!(back == octets, "what came back from {to} is not what went there");
 }
 
 fn programs_sockets_and_hosts_reach_each_other() {

@@ -8,17 +8,14 @@
     reason = "a test may fail loudly"
 )]
 
+mod echoes;
 mod running;
 mod trials;
 
+use echoes::{asks, connect, echo};
 use gatewright_testbed::{Namespace, Needs, Veth, wait_until};
 use running::{Daemon, WITHIN, ping};
-use std::{
-    io::{ErrorKind, Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream, UdpSocket},
-    thread,
-    time::Duration,
-};
+use std::{io::ErrorKind, net::UdpSocket, thread, time::Duration};
 
 const DESCRIPTION: &str = "\
 [link.lan]
@@ -44,33 +41,6 @@ fn main() {
         running::set_process_mode,
         [(name, programs_of_this_machine_are_reached)],
     )
-}
-
-/// A server of the kernel in `place` that sends back what it gets, once.
-fn echo(place: &Namespace, at: &str) -> thread::JoinHandle<()> {
-    let listener = place.run(|| TcpListener::bind(at)).unwrap().unwrap();
-    thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        let mut octets = vec![0; 100_000];
-        stream.read_exact(&mut octets).unwrap();
-        stream.write_all(&octets).unwrap();
-    })
-}
-
-fn connect(from: &Namespace, to: &str) -> std::io::Result<TcpStream> {
-    let to: SocketAddr = to.parse().unwrap();
-    from.run(|| TcpStream::connect_timeout(&to, WITHIN)).unwrap()
-}
-
-/// Sends 100,000 octets there and back.
-fn asks(from: &Namespace, to: &str) {
-    let mut stream = connect(from, to).unwrap();
-    stream.set_read_timeout(Some(WITHIN)).unwrap();
-    let octets: Vec<u8> = (0..100_000_u32).map(|at| (at % 251) as u8).collect();
-    stream.write_all(&octets).unwrap();
-    let mut back = vec![0; octets.len()];
-    stream.read_exact(&mut back).unwrap();
-    assert!(back == octets, "what came back from {to} is not what went there");
 }
 
 fn programs_of_this_machine_are_reached() {

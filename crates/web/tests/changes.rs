@@ -13,66 +13,36 @@
 )]
 
 mod common;
+#[path = "common/started.rs"]
+mod started;
 
-use common::{ASSEMBLY, Served, split};
-use gatewright_config::{LogFormat, parse};
-use gatewright_diagnostic::SourceId;
-use gatewright_gateway::{Gateway, LogOptions, StartOptions, api};
-use gatewright_web::{
-    WebPart,
-    tokens::{AccessRole, TokenFile},
-};
+use common::split;
+use gatewright_gateway::api;
+use gatewright_web::tokens::AccessRole;
 use serde_json::{Value, json};
-use std::{fs, net::SocketAddr, path::PathBuf, sync::Arc};
+use started::Started;
+use std::{fs, ops::Deref, path::Path};
 
 /// A gateway of one link in memory, with a token of each role and a log of changes.
-struct Changed {
-    served: Served,
-    folder: PathBuf,
-    tokens: [String; 3],
+struct Changed(Started);
+
+impl Deref for Changed {
+    type Target = Started;
+
+    fn deref(&self) -> &Started {
+        &self.0
+    }
 }
 
 impl Changed {
-    fn new(name: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("gw-web-{name}-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let text = format!(
-            "[link.lan]\nmode = \"segment\"\nsegment = \"one\"\naddresses = [\"192.0.2.1/24\"]\n\
-             [web]\nlisten = \"127.0.0.1:{port}\"\ntokens = \"tokens\"\naudit = \"audit.db\"\n"
-        );
-        let tokens = TokenFile::new(folder.join("tokens"));
-        let tokens = AccessRole::ALL.map(|role| tokens.add(role, role.name()).unwrap());
-        let config = parse(SourceId::default(), &text).config.unwrap().with_files_in(&folder, None);
-        let web = WebPart::default();
-        let socket = folder.join("gateway.sock");
-        let options = StartOptions {
-            seed: 1,
-            file: None,
-            last_good: None,
-            fallback: None,
-            socket: Some(socket.clone()),
-            default_socket: socket,
-            say: Arc::new(|_| {}),
-            log: LogOptions { format: Some(LogFormat::None), ..LogOptions::default() },
-            upgrade: None,
-            data_plane: None,
-            parts: vec![Arc::new(web.clone())],
-            assembly: ASSEMBLY,
-        };
-        let gateway = Gateway::start(&config, options).unwrap();
-        web.serve(&gateway, &config).unwrap();
-        let address = SocketAddr::from(([127, 0, 0, 1], port));
-        Self { served: Served { gateway, web, address }, folder, tokens }
+    fn new() -> Self {
+        let link =
+            "[link.lan]\nmode = \"segment\"\nsegment = \"one\"\naddresses = [\"192.0.2.1/24\"]\n";
+        Self(Started::with(link, Path::to_owned))
     }
 
     fn get(&self, path: &str) -> Value {
-        let field = self.bearer(AccessRole::Operator);
-        serde_json::from_str(&self.served.get(path, &field).2).unwrap()
-    }
-
-    fn bearer(&self, role: AccessRole) -> String {
-        format!("Authorization: Bearer {}\r\n", self.tokens[role as usize])
+        self.0.get(AccessRole::Operator, path).2
     }
 
     /// A change with these fields: status, document.
@@ -98,17 +68,11 @@ impl Changed {
     }
 }
 
-impl Drop for Changed {
-    fn drop(&mut self) {
-        let _gone = fs::remove_dir_all(&self.folder);
-    }
-}
-
 const MAC: &str = "02:00:00:00:00:09";
 
 #[test]
 fn an_operator_changes_what_the_control_socket_does() {
-    let gateway = Changed::new("changes");
+    let gateway = Changed::new();
     let attach = json!({ "handler": "rate-limit", "at": "ether:ipv4", "rate": 9, "link": "lan" });
     let id = gateway.made("handlers/attach", &attach)["id"].as_u64().unwrap();
     let attached = || gateway.get("/api/v1/graph")["attached"].clone();
@@ -143,7 +107,7 @@ fn an_operator_changes_what_the_control_socket_does() {
 /// What is changed, and what is refused, is in the log of changes and in that of events, with who.
 #[test]
 fn changes_and_refusals_are_logged() {
-    let gateway = Changed::new("logged");
+    let gateway = Changed::new();
     gateway.made("link", &json!({ "name": "lan", "up": true }));
     assert_eq!(gateway.post("handlers/detach", &json!({ "id": 77 })).0, 400);
     let entries = gatewright_store::last_entries(&gateway.folder.join("audit.db"), 9).unwrap();
@@ -178,7 +142,7 @@ fn changes_and_refusals_are_logged() {
 
 #[test]
 fn bad_changes_are_refused_with_the_words_of_the_control_socket() {
-    let gateway = Changed::new("bad");
+    let gateway = Changed::new();
     for (path, request) in [
         ("handlers/attach", json!({ "do": "attach", "handler": "count", "at": "ether:nothing" })),
         ("handlers/attach", json!({ "do": "attach", "handler": "rate-limit", "at": "ether:ipv4" })),
@@ -219,7 +183,7 @@ fn bad_changes_are_refused_with_the_words_of_the_control_socket() {
 /// Every changing path refuses who may not, and what a page of another site sends.
 #[test]
 fn viewers_strangers_and_other_sites_change_nothing() {
-    let gateway = Changed::new("hostile");
+    let gateway = Changed::new();
     let capture = json!({ "handler": "capture", "at": "frame", "file": "/etc/passwd" });
     let (status, _) =
         gateway.send("handlers/attach", &gateway.bearer(AccessRole::Admin), &capture.to_string());

@@ -2,7 +2,7 @@
 //   node replay/record.js FOLDER NAME
 // FOLDER has what `gatewright … --json` printed, with some seconds between the first and the second:
 // status1.json, status2.json, and, if the gateway has it, events.json, mesh1.json, mesh2.json,
-// trace.json, conversation.json, history.json, reports.json, resources.jsonl (a line {"a":path,"r":resource} for each), gateway.toml.
+// trace.json, conversation.json, history.json, routes.json, neighbours.json, reports.json, resources.jsonl (a line {"a":path,"r":resource} for each), gateway.toml.
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -26,6 +26,8 @@ const recording = {
   ...resources(),
   config: configuration(),
   history: read('history.json'),
+  routes: read('routes.json'),
+  neighbours: read('neighbours.json'),
   reports: read('reports.json'),
   conversation: read('conversation.json'),
 };

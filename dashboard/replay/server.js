@@ -28,6 +28,17 @@ export const REPORT_FIELDS = {
   'cross-origin-opener-policy': 'unsafe-none',
 };
 
+/** Paths of changes as the control socket takes them. */
+const CHANGES = [
+  'link',
+  'routes/add',
+  'routes/remove',
+  'neighbours/add',
+  'neighbours/remove',
+  'neighbours/flush',
+  'log/level',
+];
+
 function json(response, code, value) {
   response.writeHead(code, { 'content-type': 'application/json' });
   response.end(JSON.stringify(value));
@@ -117,6 +128,14 @@ class Replay {
     response.end(`event: end\ndata: {"packets":${steps.length},"missed":0}\n\n`);
   }
 
+  /** Takes any change but a route to `nowhere`. */
+  async change(request, response) {
+    const asked = JSON.parse(await body(request));
+    const error = 'nowhere is no network: 192.0.2.0/24, default';
+    if (asked.to === 'nowhere') json(response, 400, { error });
+    else json(response, 200, asked);
+  }
+
   /** Answers a request of the API; returns whether it is one. */
   answer(request, response, { pathname, searchParams }) {
     const { recording } = this;
@@ -142,6 +161,12 @@ class Replay {
       '/api/v1/reload': () => json(response, 200, { changes: recording.config.differences }),
       '/api/v1/trace': () => this.trace(request, response),
       '/api/v1/tap': () => this.tap(request, response),
+      '/api/v1/routes': () => this.tell(response, recording.routes, 'this gateway has no links'),
+      '/api/v1/neighbours': () =>
+        this.tell(response, recording.neighbours, 'this gateway has no links'),
+      ...Object.fromEntries(
+        CHANGES.map((path) => [`/api/v1/${path}`, () => this.change(request, response)]),
+      ),
       '/api/v1/lab/reports': () =>
         this.tell(response, recording.reports, 'this gateway shows no reports'),
       '/api/v1/lab/report': () => {

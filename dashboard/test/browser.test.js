@@ -10,7 +10,7 @@ import { FRAMES, frameRate, meshOf, settled } from './topology.js';
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const VIEWS = {
-  router: ['overview', 'layers', 'layers/l3', 'packet', 'planes', 'configuration'],
+  router: ['overview', 'network', 'layers', 'layers/l3', 'packet', 'planes', 'configuration'],
   mesh: ['overview', 'topology'],
   health: ['overview', 'devices', 'resources'],
   translation: ['overview', 'translation', 'lab'],
@@ -250,6 +250,71 @@ test('a message is traced and saved as a test', async () => {
   ]);
   assert.equal(download.suggestedFilename(), 'recorded.gate');
   assert.match(readFileSync(await download.path(), 'utf8'), /^use "http_to_smtp.gate"\n\ntest "/);
+  assert.deepEqual(said, []);
+  await close();
+});
+
+test('an operator changes links, routes, neighbours and the level of the log', async () => {
+  const { page, said, close } = await open(await recorded('router'), {}, 'network');
+  const sent = async (path, act) => {
+    const [request] = await Promise.all([page.waitForRequest(`**/api/v1/${path}`), act()]);
+    return request.postDataJSON();
+  };
+  const row = (section, text) => page.locator(`[aria-labelledby=${section}] tr`, { hasText: text });
+  const lan = row('links', 'lan');
+  await lan.locator('button:text("Take down")').click();
+  assert.deepEqual(await axe(page), []);
+  const down = await sent('link', () => lan.locator('button:text("Take lan down")').click());
+  assert.deepEqual(down, { name: 'lan', up: false });
+  await page.waitForSelector('p.good:text("lan is taken down")');
+  const none = lan.locator('button:text("Cancel")');
+  await none.waitFor({ state: 'detached' });
+
+  const routes = page.locator('[aria-labelledby=routes] form');
+  await routes.locator('[name=to]').fill('192.0.2.0/24');
+  await routes.locator('[name=via]').fill('10.10.1.9');
+  const added = await sent('routes/add', () => routes.locator('button').click());
+  assert.deepEqual(added, { to: '192.0.2.0/24', via: '10.10.1.9' });
+  await page.waitForSelector('p.good:text("192.0.2.0/24 is routed")');
+  assert.equal(await routes.locator('[name=to]').inputValue(), '');
+  // What is refused is said in the gateway's words, and can be corrected.
+  await routes.locator('[name=to]').fill('nowhere');
+  await routes.locator('button').click();
+  await page.waitForSelector('p.bad:text("nowhere is no network")');
+  assert.equal(await routes.locator('[name=to]').inputValue(), 'nowhere');
+  assert.equal(await row('routes', '10.10.1.0/24').locator('button').count(), 0);
+  await row('routes', '198.51.100.0/24').locator('button').click();
+  const gone = await sent('routes/remove', () => page.click('button:text("Remove 198.51.100.0/24")'));
+  assert.deepEqual(gone, { to: '198.51.100.0/24' });
+
+  const neighbours = page.locator('[aria-labelledby=neighbours] form');
+  await neighbours.locator('[name=address]').fill('10.10.2.8');
+  await neighbours.locator('[name=mac]').fill('02:00:00:00:00:08');
+  await neighbours.locator('[name=link]').selectOption('wan');
+  const set = await sent('neighbours/add', () => neighbours.locator('button').click());
+  assert.deepEqual(set, { address: '10.10.2.8', mac: '02:00:00:00:00:08', link: 'wan' });
+  await page.click('button:text("Forget all")');
+  const all = await sent('neighbours/flush', () => page.click('button:text("Forget all that")'));
+  assert.deepEqual(all, {});
+
+  await page.evaluate(() => (location.hash = '#/overview'));
+  await page.selectOption('[name=level]', 'debug');
+  const level = await sent('log/level', () => page.click('button:text("Set log level")'));
+  assert.deepEqual(level, { level: 'debug' });
+  await page.waitForSelector('text=Written from debug on');
+  assert.deepEqual(await axe(page), []);
+  // The browser tells of the answer 400.
+  assert.deepEqual(said.filter((line) => !line.includes('400')), []);
+  await close();
+});
+
+test('a viewer sees the network and changes nothing', async () => {
+  const { page, said, close } = await open(await recorded('router'), { role: 'viewer' }, 'network');
+  await page.waitForSelector('td:text("198.51.100.0/24")');
+  assert.equal(await page.locator('main form, main td button').count(), 0);
+  await page.evaluate(() => (location.hash = '#/overview'));
+  await page.waitForSelector('h2:text("Events")');
+  assert.equal(await page.locator('button:text("Set log level")').count(), 0);
   assert.deepEqual(said, []);
   await close();
 });

@@ -10,6 +10,7 @@ const TIME_MS = 60_000;
 // What each view shows of its recording.
 const EXPECTED = [
   ['router', 'overview', ['Healthy', 'fd00:1::1/64', 'not configured']],
+  ['router', 'network', ['198.51.100.0/24', '10.10.2.2 by wan', 'permanent', 'Add route']],
   ['router', 'configuration', ['File against running', 'History', 'reload', 'in force', 'Compare']],
   ['translation', 'translation', ['http_to_smtp', 'Trace']],
   ['translation', 'lab', ['99 % predicted', 'learns', 'The default experiment', 'night.html']],

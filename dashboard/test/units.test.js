@@ -20,6 +20,7 @@ const { moment } = await load('time');
 const { octets, capture } = await load('packet');
 const { pairs, tap } = await load('tap');
 const { draw, mean, means } = await load('layers');
+const { filled, way } = await load('network');
 const { ofMesh, meshviewer } = await load('topology');
 const { ground } = await load('granted');
 const { curve } = await load('readings');
@@ -35,6 +36,24 @@ test('the time of a layer is the mean of what was measured between two looks', (
   const [before, now] = [{ measured: { packets: 1, ns: 7 } }, { measured: { packets: 2, ns: 16 } }];
   assert.deepEqual(means([before, before], [now, before], [null, 42]), [9, 42]);
   assert.deepEqual(means(undefined, [{}, now], []), [null, 8]);
+});
+
+test('a change has the fields that are filled in', () => {
+  const form = new FormData();
+  for (const [name, value] of [['to', ' 198.51.100.0/24 '], ['via', ''], ['link', '  ']])
+    form.append(name, value);
+  assert.deepEqual(filled(form), { to: '198.51.100.0/24' });
+});
+
+test('the way of a route is in words', () => {
+  const route = { to: 'default', kind: 'via', via: null, link: null, next_hops: [], origin: 'kernel' };
+  assert.equal(way({ ...route, via: '192.0.2.9', link: 'lan' }), '192.0.2.9 by lan');
+  assert.equal(way({ ...route, kind: 'connected', link: 'lan' }), 'connected by lan');
+  assert.equal(way({ ...route, kind: 'blackhole' }), 'blackhole');
+  const hop = { via: '192.0.2.9', link: 'lan', weight: 1, flows: 1, left_out: false };
+  const hops = [hop, { ...hop, via: null, link: 'wan', left_out: true }];
+  const several = way({ ...route, kind: 'several', next_hops: hops });
+  assert.equal(several, '192.0.2.9 by lan; by wan, left out');
 });
 
 test('the ground of a look is in words', () => {

@@ -314,6 +314,24 @@ export interface RelayDelay {
   drifts: boolean;
 }
 
+/** A route in force. */
+export interface NetworkRoute {
+  to: string;
+  kind: string;
+  via: string | null;
+  link: string | null;
+  next_hops: { via: string | null; link: string; weight: number; left_out: boolean }[];
+  origin: string;
+}
+
+/** A neighbour on a link. */
+export interface Neighbour {
+  link: string;
+  address: string;
+  mac: string | null;
+  state: string;
+}
+
 /** Reports of the delay lab, the newest first. */
 export interface LabReports {
   reports: { name: string; title: string; octets: number; written_ms: number }[];

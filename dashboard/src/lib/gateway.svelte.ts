@@ -47,6 +47,14 @@ export async function ask<T>(path: string, init?: RequestInit): Promise<T> {
   throw new Refusal(answer.status, said ?? `the gateway answers ${answer.status}`);
 }
 
+/** Has the gateway change something; errors carry its words. */
+export const change = <T>(path: string, body: unknown): Promise<T> =>
+  ask<T>(`/api/v1/${path}`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify(body),
+  });
+
 /** Whether a gateway shows reports of the delay lab. */
 export const hasReports = (status: Status | null): boolean =>
   !!status?.parts.some(({ name, words }) => name === 'web' && words.some(([it]) => it === 'reports'));
@@ -163,7 +171,7 @@ class Gateway {
     const wanted = [
       ...(has('devices') ? ['devices'] : []),
       ...(has('cse') ? ['resources'] : []),
-      ...(status.links.length ? ['graph'] : []),
+      ...(status.links.length ? ['graph', 'routes'] : []),
     ];
     const found = await Promise.all(
       wanted.map(async (name) => {

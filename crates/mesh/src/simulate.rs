@@ -6,6 +6,7 @@
 
 mod datapath;
 mod invariants;
+mod queue;
 mod scenario;
 mod segments;
 mod world;

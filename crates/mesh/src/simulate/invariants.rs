@@ -84,8 +84,8 @@ impl MeshWorld {
 
     /// The node at the other end of an adjacency.
     fn beyond(&self, index: usize, adjacency: Adjacency) -> Option<usize> {
-        let (link, side) = *self.hosts.get(index)?.ports.get(adjacency.link.index())?;
-        self.topology().links.get(link)?.ends.get(1 - side).copied()
+        let port = self.hosts.get(index)?.ports.get(adjacency.link.index())?;
+        Some(port.peer)
     }
 
     /// The relays of the primary and of the backup that a node has installed to another one.

@@ -1,6 +1,7 @@
 //! The world: an event queue between the machines.
 
 use super::datapath::{DataPath, SlowRelay};
+use super::queue::EventQueue;
 use super::segments::{FrameKind, SegmentSender, Segments};
 use crate::edge::{
     EchoOutcome, EchoToken, LabelAction, LabelledHop, LinkProperties, MeshCounters, MeshEvent,
@@ -12,8 +13,7 @@ use crate::node::MeshNode;
 use gatewright_packet::{LinkAddress, LinkIndex};
 use gatewright_sim::{Random, Topology};
 use gatewright_wire::mpls::Label;
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ pub struct WorldFigures {
 
 #[derive(Debug)]
 pub(super) enum Event {
-    Message { to: usize, port: usize, octets: Rc<[u8]> },
+    Message { to: usize, port: usize, octets: Vec<u8> },
     Packet { to: usize, port: usize, labelled: Labelled },
     Tick { node: usize },
     Report { node: usize },
@@ -100,32 +100,15 @@ pub(super) struct Labelled {
     packet: Rc<[u8]>,
 }
 
-/// An event at its time; events of the same time keep their order.
-#[derive(Debug)]
-struct Queued {
-    at: Duration,
-    order: u64,
-    event: Event,
-}
-
-impl PartialEq for Queued {
-    fn eq(&self, other: &Self) -> bool {
-        self.order == other.order
-    }
-}
-
-impl Eq for Queued {}
-
-impl PartialOrd for Queued {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Queued {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.order).cmp(&(other.at, other.order))
-    }
+/// A node's end of a link.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HostPort {
+    /// The link in the topology, and which of its ends this is.
+    link: usize,
+    side: usize,
+    /// The node at the other end, and its link index there.
+    pub(super) peer: usize,
+    peer_port: usize,
 }
 
 /// A simulated node.
@@ -134,8 +117,8 @@ pub(super) struct Host {
     pub(super) node: MeshNode,
     pub(super) data: DataPath,
     epoch: u32,
-    /// Topology link and this node's end of it, by link index.
-    pub(super) ports: Vec<(usize, usize)>,
+    /// Ends of links, by link index.
+    pub(super) ports: Vec<HostPort>,
     tick_at: Option<Duration>,
     reports: bool,
     is_dead: bool,
@@ -157,8 +140,7 @@ pub struct MeshWorld {
     pub(super) hosts: Vec<Host>,
     pub(super) indices: BTreeMap<NodeId, usize>,
     lines: Vec<Line>,
-    queue: BinaryHeap<Reverse<Queued>>,
-    order: u64,
+    queue: EventQueue<Event>,
     now: Duration,
     random: Random,
     profile: Profile,
@@ -182,21 +164,13 @@ impl MeshWorld {
         seed: u64,
         change: fn(&mut MeshSettings),
     ) -> Self {
-        let mut ports = vec![Vec::new(); topology.nodes];
-        for (index, link) in topology.links.iter().enumerate() {
-            for (side, end) in link.ends.iter().enumerate() {
-                if let Some(list) = ports.get_mut(*end) {
-                    list.push((index, side));
-                }
-            }
-        }
+        let ports = ports(&topology);
         let mut world = Self {
             lines: vec![Line::default(); topology.links.len()],
             topology,
             hosts: Vec::new(),
             indices: BTreeMap::new(),
-            queue: BinaryHeap::new(),
-            order: 0,
+            queue: EventQueue::default(),
             now: Duration::ZERO,
             random: Random::new(seed),
             profile,
@@ -260,7 +234,8 @@ impl MeshWorld {
     }
 
     fn link_up(&mut self, index: usize, port: usize) {
-        let Some(&(link, side)) = self.hosts.get(index).and_then(|host| host.ports.get(port))
+        let Some(&HostPort { link, side, .. }) =
+            self.hosts.get(index).and_then(|host| host.ports.get(port))
         else {
             return;
         };
@@ -374,7 +349,7 @@ impl MeshWorld {
         let ends = self.topology.links.get(link).map(|link| link.ends);
         let port = |node: usize| {
             let host = self.hosts.get(node)?;
-            Some((node, host.ports.iter().position(|&(index, _)| index == link)?))
+            Some((node, host.ports.iter().position(|port| port.link == link)?))
         };
         ends.into_iter().flatten().filter_map(port).collect()
     }
@@ -485,58 +460,40 @@ impl MeshWorld {
         packet: &Rc<[u8]>,
     ) {
         let port = hop.adjacency.link.index();
-        let arrivals = self.cross(from, port);
-        for (at, to, port) in arrivals {
+        let Some(crossing) = self.cross(from, port) else { return };
+        for at in crossing.arrivals() {
             let packet = Rc::clone(packet);
             let labelled = Labelled { label: hop.label, ttl, is_channel, packet };
+            let (to, port) = crossing.to;
             self.schedule(at + later, Event::Packet { to, port, labelled });
         }
     }
 
-    /// When and where a frame arrives that a node sends on a link: not at all, once or twice.
-    fn cross(&mut self, from: usize, port: usize) -> Vec<(Duration, usize, usize)> {
-        let place = self.hosts.get(from).and_then(|host| host.ports.get(port)).copied();
-        let Some((link, side)) = place else { return Vec::new() };
-        let (Some(line), Some(known)) = (self.lines.get(link), self.topology.links.get(link))
-        else {
-            return Vec::new();
-        };
-        let silent = line.silent.get(side).copied().unwrap_or(true);
-        let (Some(&direction), Some(&to)) = (known.directions.get(side), known.ends.get(1 - side))
-        else {
-            return Vec::new();
-        };
+    /// When and where a frame arrives that a node sends on a link, once or twice; `None` if it is lost.
+    fn cross(&mut self, from: usize, port: usize) -> Option<Crossing> {
+        let place = self.hosts.get(from).and_then(|host| host.ports.get(port)).copied()?;
+        let (line, known) = (self.lines.get(place.link)?, self.topology.links.get(place.link)?);
+        let silent = line.silent.get(place.side).copied().unwrap_or(true);
+        let direction = known.directions.get(place.side)?;
         if line.down || silent || self.random.happens(direction.loss) {
             self.figures.lost += 1;
-            return Vec::new();
+            return None;
         }
-        let Some(port) = self
-            .hosts
-            .get(to)
-            .and_then(|host| host.ports.iter().position(|&(index, _)| index == link))
-        else {
-            return Vec::new();
-        };
-        let arrival = self.now + RELAY_TIME + direction.delay;
-        let mut arrivals = vec![(arrival, to, port)];
-        if self.random.happens(direction.duplicate) {
-            arrivals.push((arrival + direction.delay, to, port));
-        }
-        arrivals
+        let at = self.now + RELAY_TIME + direction.delay;
+        let again = self.random.happens(direction.duplicate).then_some(at + direction.delay);
+        Some(Crossing { to: (place.peer, place.peer_port), at, again })
     }
 
     pub(super) fn schedule(&mut self, at: Duration, event: Event) {
-        self.order += 1;
-        self.queue.push(Reverse(Queued { at, order: self.order, event }));
+        self.queue.push(at, event);
     }
 
     /// Runs until a time.
     pub fn run_until(&mut self, until: Duration) {
-        while self.queue.peek().is_some_and(|next| next.0.at <= until) {
-            let Some(Reverse(next)) = self.queue.pop() else { break };
-            self.now = next.at;
+        while let Some((at, event)) = self.queue.pop_until(until) {
+            self.now = at;
             self.figures.events += 1;
-            self.process(next.event);
+            self.process(event);
             self.check();
         }
         self.now = self.now.max(until);
@@ -583,9 +540,7 @@ impl MeshWorld {
     /// The link-layer address of the node at the other end of a link.
     fn address_beyond(&self, node: usize, port: usize) -> LinkAddress {
         let place = self.hosts.get(node).and_then(|host| host.ports.get(port));
-        let ends = place
-            .and_then(|&(link, side)| self.topology.links.get(link)?.ends.get(1 - side).copied());
-        address(ends.unwrap_or(0))
+        address(place.map_or(0, |port| port.peer))
     }
 
     fn packet_arrived(&mut self, to: usize, port: usize, labelled: &Labelled) {
@@ -710,9 +665,11 @@ impl MeshWorld {
                 self.figures.messages += 1;
                 let length = (ETHERNET_LEN + octets.len()).max(FRAME_LEN_MIN);
                 self.figures.octets += u64::try_from(length).unwrap_or(0);
-                let octets: Rc<[u8]> = octets.into();
-                for (at, to, port) in self.cross(index, link.index()) {
-                    let octets = Rc::clone(&octets);
+                let Some(crossing) = self.cross(index, link.index()) else { return };
+                let (to, port) = crossing.to;
+                let again = crossing.again.map(|at| (at, octets.clone()));
+                self.schedule(crossing.at, Event::Message { to, port, octets });
+                if let Some((at, octets)) = again {
                     self.schedule(at, Event::Message { to, port, octets });
                 }
             }
@@ -737,6 +694,39 @@ impl MeshWorld {
             _ => {}
         }
     }
+}
+
+/// A frame on its way over a link.
+#[derive(Clone, Copy, Debug)]
+struct Crossing {
+    /// The node that it goes to, and its link index there.
+    to: (usize, usize),
+    at: Duration,
+    /// When it arrives once more.
+    again: Option<Duration>,
+}
+
+impl Crossing {
+    fn arrivals(self) -> impl Iterator<Item = Duration> {
+        [self.at].into_iter().chain(self.again)
+    }
+}
+
+/// The ends of links of each node.
+fn ports(topology: &Topology) -> Vec<Vec<HostPort>> {
+    let mut ports: Vec<Vec<HostPort>> = vec![Vec::new(); topology.nodes];
+    for (link, known) in topology.links.iter().enumerate() {
+        let [(a, a_port), (b, b_port)] =
+            known.ends.map(|end| (end, ports.get(end).map_or(0, Vec::len)));
+        for (side, (end, peer, peer_port)) in
+            [(a, b, b_port), (b, a, a_port)].into_iter().enumerate()
+        {
+            if let Some(list) = ports.get_mut(end) {
+                list.push(HostPort { link, side, peer, peer_port });
+            }
+        }
+    }
+    ports
 }
 
 /// The link index of a port.

@@ -69,6 +69,8 @@ pub struct LivenessSession {
     peer_multiplier: u8,
     diagnostic: u8,
     polling: bool,
+    /// From when on the next packet may be sent, and when it is.
+    may_send_at: Duration,
     send_at: Duration,
     detect_at: Option<Duration>,
 }
@@ -93,6 +95,7 @@ impl LivenessSession {
             peer_multiplier: 3,
             diagnostic: 0,
             polling: false,
+            may_send_at: now,
             send_at: now,
             detect_at: None,
         }
@@ -119,6 +122,30 @@ impl LivenessSession {
     /// Time of the next step.
     pub fn poll_timeout(&self) -> Duration {
         self.detect_at.map_or(self.send_at, |detect| detect.min(self.send_at))
+    }
+
+    /// When the peer is found silent, if a packet of it changes nothing but this time, and that to a later
+    /// one.
+    pub fn postponed_by(&self, packet: &LivenessHeaderFields) -> Option<Duration> {
+        let up = SessionState::Up.number();
+        let is_the_same = self.state == SessionState::Up
+            && packet.state == up
+            && !packet.poll
+            && !packet.final_
+            && packet.your_discriminator == self.discriminator
+            && packet.my_discriminator == self.peer_discriminator
+            && micros(packet.desired_min_tx_interval) == self.peer_interval
+            && micros(packet.required_min_rx_interval) == self.peer_required
+            && packet.detect_mult == self.peer_multiplier;
+        self.detect_at.filter(|_| is_the_same && self.before.is_none())
+    }
+
+    /// Sends the next packet now, where another session of the node sends: with a timer for all that is up to
+    /// a quarter of the interval early, as the jitter of RFC 5880 §6.8.7 allows.
+    pub fn join(&mut self, now: Duration) {
+        if self.state == SessionState::Up && self.may_send_at <= now {
+            self.send_at = self.send_at.min(now);
+        }
     }
 
     /// Processes a packet of the peer (RFC 5880 §6.8.6).
@@ -202,7 +229,8 @@ impl LivenessSession {
         // RFC 5880 §6.8.7: 75 to 100 % of the interval; at most 90 % with a multiplier of one.
         let least = interval.mul_f32(0.75);
         let spread = interval.mul_f32(if self.multiplier == 1 { 0.15 } else { 0.25 });
-        self.send_at = now + least + random.time_below(spread);
+        self.may_send_at = now + least;
+        self.send_at = self.may_send_at + random.time_below(spread);
         (Some(self.packet(self.state, false)), change)
     }
 

@@ -172,17 +172,25 @@ pub(crate) struct Neighbourhood {
 }
 
 impl Neighbourhood {
-    /// When an I'M ALIVE is due, a neighbour is lost if it stays silent for `missed_max` intervals, or a
-    /// session takes a step.
-    pub(crate) fn poll_timeout(&self, missed_max: u32) -> Option<Duration> {
-        let alive = self.links.due_at(|links| links.values().map(|link| link.alive_at).min());
+    /// When an I'M ALIVE is due.
+    pub(crate) fn alive_due(&self) -> Option<Duration> {
+        self.links.due_at(|links| links.values().map(|link| link.alive_at).min())
+    }
+
+    /// When a neighbour is lost if it stays silent for `missed_max` intervals, or a session takes a step.
+    pub(crate) fn neighbours_due(&self, missed_max: u32) -> Option<Duration> {
         let neighbour = |neighbour: &Neighbour| {
             let silent = neighbour.up.then(|| neighbour.deadline(missed_max));
             let session = neighbour.session.as_ref().map(LivenessSession::poll_timeout);
             silent.into_iter().chain(session).min()
         };
-        let neighbours = self.all.due_at(|all| all.values().filter_map(neighbour).min());
-        alive.into_iter().chain(neighbours).min()
+        self.all.due_at(|all| all.values().filter_map(neighbour).min())
+    }
+
+    /// The neighbours on a link.
+    pub(crate) fn on(&self, link: LinkIndex) -> impl Iterator<Item = (&Adjacency, &Neighbour)> {
+        let at = |node| Adjacency { link, node };
+        self.all.range(at(NodeId(0))..=at(NodeId(u64::MAX)))
     }
 
     /// A neighbour for a change that does not make it lost earlier.
@@ -195,9 +203,7 @@ impl Neighbourhood {
     /// can send for any number of nodes, so an address, a link and the whole have bounds; in a full
     /// one, the neighbour gives way that is not confirmed and was silent longest.
     pub(crate) fn admit(&self, new: Adjacency, address: LinkAddress) -> NeighbourAdmission {
-        let (first, last) = (NodeId(0), NodeId(u64::MAX));
-        let at = |node| Adjacency { link: new.link, node };
-        let here = || self.all.range(at(first)..=at(last));
+        let here = || self.on(new.link);
         let same = || here().filter(|(_, known)| known.address == address);
         if same().count() >= NEIGHBOURS_ADDRESS_MAX {
             instead(same())

@@ -203,7 +203,6 @@ impl MeshNode {
 
     fn tick(&mut self, now: Duration) {
         self.tick_alive(now);
-        self.tick_sessions(now);
         self.tick_repeats(now);
         self.tick_answers(now);
         self.tick_destinations(now);

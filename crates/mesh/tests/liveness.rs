@@ -121,3 +121,22 @@ fn a_late_node_sends_less_often() {
         assert_eq!(node.liveness_interval(), interval * MS, "{now} s");
     }
 }
+
+/// A session sends with another one of its node from three quarters of its interval on, and not before
+/// (RFC 5880 §6.8.7).
+#[test]
+fn sessions_of_a_node_send_together() {
+    let mut sessions = Sessions::new(40 * MS);
+    while sessions.sent.is_empty() {
+        sessions.run_for(MS);
+    }
+    let (sent_at, own) = (sessions.now, &mut sessions.ends[0]);
+    let due = own.poll_timeout();
+    assert!(due >= sent_at + 30 * MS && due <= sent_at + 40 * MS, "{due:?} after {sent_at:?}");
+    own.join(sent_at + 29 * MS);
+    assert_eq!(own.poll_timeout(), due);
+    own.join(sent_at + 30 * MS);
+    let (packet, change) = own.poll(sent_at + 30 * MS, &mut sessions.random);
+    assert!(packet.is_some() && change == SessionChange::Nothing);
+    assert!(own.poll_timeout() >= sent_at + 60 * MS);
+}

@@ -6,6 +6,7 @@ use crate::identity::{PathId, Reason};
 use crate::layout::{LabelRecord, LivenessHeaderFields};
 use crate::liveness::{LivenessSession, SessionChange};
 use crate::message::{Alive, LABELS_LISTED_MAX, Message, PARTS_MAX, label_list, node_list};
+use crate::neighbour::Neighbour;
 use crate::trust::AUTHENTICATION_LEN;
 use core::time::Duration;
 use gatewright_packet::LinkIndex;
@@ -30,29 +31,34 @@ const LIVENESS_INTERVAL_MAX: Duration = Duration::from_secs(1);
 const SHORTEN_AFTER: Duration = Duration::from_secs(30);
 
 impl MeshNode {
-    /// Sends the I'M ALIVEs that are due, and loses silent neighbours.
+    /// Sends the I'M ALIVEs that are due, with each of them forgets neighbours on its link that were lost
+    /// long ago, and loses silent neighbours.
     pub(super) fn tick_alive(&mut self, now: Duration) {
-        let due: Vec<LinkIndex> = (self.near.links.iter())
-            .filter(|(_, link)| link.alive_at <= now)
-            .map(|(&link, _)| link)
-            .collect();
-        for link in due {
-            self.send_alive(now, link);
-        }
         let missed = self.settings.alive_missed_max;
-        let late: Vec<(Adjacency, bool)> = (self.near.all.iter())
-            .filter_map(|(&at, neighbour)| {
-                let forget = neighbour.deadline(missed + FORGET_INTERVALS) <= now;
-                let silent = neighbour.up && neighbour.deadline(missed) <= now;
-                (silent || forget).then_some((at, forget))
-            })
-            .collect();
-        for (adjacency, forget) in late {
-            self.lose(now, adjacency, Reason::SILENT);
-            if forget {
-                self.near.all.remove(&adjacency);
+        if self.near.alive_due().is_some_and(|at| at <= now) {
+            let links = self.near.links.iter().filter(|(_, link)| link.alive_at <= now);
+            let due: Vec<LinkIndex> = links.map(|(&link, _)| link).collect();
+            for link in due {
+                self.send_alive(now, link);
+                let is_old = |known: &Neighbour| known.deadline(missed + FORGET_INTERVALS) <= now;
+                let old = self.near.on(link).filter(|(_, known)| is_old(known));
+                let old: Vec<Adjacency> = old.map(|(&at, _)| at).collect();
+                for adjacency in old {
+                    self.lose(now, adjacency, Reason::SILENT);
+                    self.near.all.remove(&adjacency);
+                }
             }
         }
+        if self.near.neighbours_due(missed).is_none_or(|at| at > now) {
+            return;
+        }
+        let is_silent = |known: &Neighbour| known.up && known.deadline(missed) <= now;
+        let silent = self.near.all.iter().filter(|(_, known)| is_silent(known));
+        let silent: Vec<Adjacency> = silent.map(|(&at, _)| at).collect();
+        for adjacency in silent {
+            self.lose(now, adjacency, Reason::SILENT);
+        }
+        self.tick_sessions(now);
     }
 
     fn send_alive(&mut self, now: Duration, at: LinkIndex) {
@@ -68,10 +74,7 @@ impl MeshNode {
             link.since_list = 0;
         }
         // A list that lacked this node may have been overtaken by one that was lost.
-        let wants_list =
-            self.near.all.iter().any(|(known, neighbour)| {
-                known.link == at && neighbour.up && neighbour.is_doubted()
-            });
+        let wants_list = self.near.on(at).any(|(_, known)| known.up && known.is_doubted());
         let list = full.then(|| node_list(self.near.heard(at).into_iter()));
         // The list says more than the interval, so it is sent by the profiles that use it.
         let labels = if self.is_classic() { self.received_by_label(at) } else { Vec::new() };
@@ -176,16 +179,22 @@ impl MeshNode {
         }
     }
 
-    /// Takes the due steps of all sessions.
+    /// Takes the due steps of all sessions. When one of them is due, those send that may: so a node has one
+    /// timer for all.
     pub(super) fn tick_sessions(&mut self, now: Duration) {
-        let due: Vec<Adjacency> = (self.near.all.iter())
-            .filter(|(_, known)| known.session.as_ref().is_some_and(|s| s.poll_timeout() <= now))
-            .map(|(&at, _)| at)
-            .collect();
-        for adjacency in due {
-            let Some(neighbour) = self.near.all.get_mut(&adjacency) else { continue };
+        let is_due = |(_, known): &(&Adjacency, &Neighbour)| {
+            known.session.as_ref().is_some_and(|session| session.poll_timeout() <= now)
+        };
+        if !self.near.all.iter().any(|known| is_due(&known)) {
+            return;
+        }
+        let mut steps = Vec::new();
+        for (&adjacency, neighbour) in self.near.all.iter_mut() {
             let Some(session) = &mut neighbour.session else { continue };
-            let (packet, change) = session.poll(now, &mut self.random);
+            session.join(now);
+            steps.push((adjacency, session.poll(now, &mut self.random)));
+        }
+        for (adjacency, (packet, change)) in steps {
             if let Some(packet) = packet {
                 self.send_to(adjacency, &Message::Liveness(packet));
             }
@@ -211,6 +220,14 @@ impl MeshNode {
                 return;
             }
             self.monitor(now, adjacency);
+        }
+        let session = self.near.all.get(&adjacency).and_then(|known| known.session.as_ref());
+        if let Some(silent_at) = session.and_then(|session| session.postponed_by(packet)) {
+            let neighbour = self.near.all.postpone(silent_at).get_mut(&adjacency);
+            if let Some(session) = neighbour.and_then(|known| known.session.as_mut()) {
+                session.receive(now, packet);
+            }
+            return;
         }
         let Some(neighbour) = self.near.all.get_mut(&adjacency) else { return };
         let Some(session) = &mut neighbour.session else { return };

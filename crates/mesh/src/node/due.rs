@@ -16,7 +16,8 @@ impl MeshNode {
             all.values().filter_map(Destination::poll_timeout).min()
         };
         let parts = [
-            self.near.poll_timeout(self.settings.alive_missed_max),
+            self.near.alive_due(),
+            self.near.neighbours_due(self.settings.alive_missed_max),
             self.unacknowledged.due_at(messages),
             self.destinations.due_at(destinations),
             self.requests.due_at(Requests::poll_timeout),

@@ -35,10 +35,12 @@ f.request_request = ProtoField.uint32("gwmesh.request.request", "request", base.
 f.request_frame_limit = ProtoField.uint32("gwmesh.request.frame_limit", "frame limit", base.DEC)
 f.request_background = ProtoField.bool("gwmesh.request.background", "background", base.NONE)
 f.request_routed = ProtoField.bool("gwmesh.request.routed", "routed", base.NONE)
+f.request_relays = ProtoField.uint32("gwmesh.request.relays", "relays", base.DEC)
+f.request_avoids = ProtoField.bool("gwmesh.request.avoids", "avoids", base.NONE)
 f.request_class = ProtoField.uint32("gwmesh.request.class", "class", base.DEC)
 f.request_paths = ProtoField.uint32("gwmesh.request.paths", "paths", base.DEC)
 f.request_hops_left = ProtoField.uint32("gwmesh.request.hops_left", "hops left", base.DEC)
-f.request_avoid = ProtoField.uint32("gwmesh.request.avoid", "avoid", base.DEC)
+f.request_listed = ProtoField.uint32("gwmesh.request.listed", "listed", base.DEC)
 f.request_hops = ProtoField.uint32("gwmesh.request.hops", "hops", base.DEC)
 f.reply_origin = ProtoField.uint64("gwmesh.reply.origin", "origin", base.HEX)
 f.reply_target = ProtoField.uint64("gwmesh.reply.target", "target", base.HEX)
@@ -161,13 +163,15 @@ layouts.request = { octets = 32, fields = {
   { field = f.request_frame_limit, offset = 192, width = 16 },
   { field = f.request_background, offset = 208, width = 1 },
   { field = f.request_routed, offset = 209, width = 1 },
+  { field = f.request_relays, offset = 210, width = 2 },
+  { field = f.request_avoids, offset = 212, width = 1 },
   { field = f.request_class, offset = 216, width = 8 },
   { field = f.request_paths, offset = 224, width = 8 },
   { field = f.request_hops_left, offset = 232, width = 8 },
-  { field = f.request_avoid, offset = 240, width = 8 },
+  { field = f.request_listed, offset = 240, width = 8 },
   { field = f.request_hops, offset = 248, width = 8 },
 }, parts = {
-  { name = "avoided", entry = layouts.node, length = function(at) return (at:bitfield(240, 8) * 8) end },
+  { name = "listed_nodes", entry = layouts.node, length = function(at) return (at:bitfield(240, 8) * 8) end },
   { name = "record", entry = layouts.hop, length = function(at) return (at:bitfield(248, 8) * 12) end },
 } }
 layouts.reply = { octets = 44, fields = {

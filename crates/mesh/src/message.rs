@@ -2,19 +2,22 @@
 //!
 //! The layouts are in `docs/mesh-protocol.md`.
 
+mod request;
+
 use crate::identity::{NodeId, PathId, Reason};
 use crate::layout::{
     AcknowledgementHeader, AcknowledgementHeaderFields, AliveHeader, AliveHeaderFields,
     BroadcastHeader, BroadcastHeaderFields, ChallengeHeader, ChallengeHeaderFields, CommonHeader,
-    CommonHeaderFields, HopRecord, HopRecordFields, LabelRecord, LabelRecordFields, LinkBackHeader,
-    LinkBackHeaderFields, LivenessHeader, LivenessHeaderFields, NodeRecord, NodeRecordFields,
-    OlsrHeader, PathEndHeader, PathEndHeaderFields, PortHelloHeader, PortHelloHeaderFields,
-    ReplyHeader, ReplyHeaderFields, RequestHeader, RequestHeaderFields, UnknownHeader,
-    UnknownHeaderFields,
+    CommonHeaderFields, LabelRecord, LabelRecordFields, LinkBackHeader, LinkBackHeaderFields,
+    LivenessHeader, LivenessHeaderFields, NodeRecord, NodeRecordFields, OlsrHeader, PathEndHeader,
+    PathEndHeaderFields, PortHelloHeader, PortHelloHeaderFields, ReplyHeader, ReplyHeaderFields,
+    UnknownHeader, UnknownHeaderFields,
 };
 use crate::relay_delay::RelayDelay;
 use crate::trust::MessageRole;
 use gatewright_wire::{Truncated, mpls::Label};
+pub use request::{LISTED_MAX, RecordedHop, RequestRelays, RouteRequest};
+use request::{request, write_request};
 
 /// EtherType of control messages: local experimental (IEEE 802-2014 §9.2.4).
 pub const ETHER_TYPE: u16 = 0x88b5;
@@ -25,9 +28,6 @@ pub const GROUP_ADDRESS: [u8; 6] = [0x33, 0x33, 0, 0, 0x6d, 0x68];
 /// Relays of a path, and entries of a request's record, at the most.
 pub const HOPS_MAX: usize = 32;
 
-/// Entries of a request's list of nodes to avoid, at the most.
-pub const AVOID_MAX: usize = HOPS_MAX;
-
 /// Neighbours in one I'M ALIVE at the most.
 pub const NEIGHBOURS_LISTED_MAX: usize = 48;
 
@@ -36,6 +36,9 @@ pub const LABELS_LISTED_MAX: usize = 128;
 
 /// Stations in one announcement and in one PORT HELLO at the most.
 pub const STATIONS_LISTED_MAX: usize = 64;
+
+/// Octets for which an encoded message has room at first.
+const ROOM: usize = 128;
 
 /// Messages that an I'M ALIVE can be divided into.
 pub const PARTS_MAX: usize = 64;
@@ -98,17 +101,6 @@ pub struct Sender {
     pub sequence: u32,
 }
 
-/// A relay in a request's record.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct RecordedHop {
-    /// The relay.
-    pub node: NodeId,
-    /// Cost of the link to it.
-    pub cost: u16,
-    /// Delay of that link and of the relay, in microseconds.
-    pub delay_us: u16,
-}
-
 /// I'M ALIVE, with its lists as octets.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Alive<'p> {
@@ -139,35 +131,6 @@ impl Alive<'_> {
         let entries = self.labels.as_chunks().0.iter().map(LabelRecord::of);
         entries.map(|entry| (entry.label(), entry.octets_received()))
     }
-}
-
-/// ROUTE REQUEST with PATH REQUEST.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct RouteRequest {
-    /// The node that searches.
-    pub origin: NodeId,
-    /// Its start.
-    pub origin_epoch: u32,
-    /// Number of the request.
-    pub request: u32,
-    /// The node that is searched.
-    pub target: NodeId,
-    /// Class of the paths.
-    pub class: u8,
-    /// Whether the search is one in the background.
-    pub background: bool,
-    /// Whether it follows a route, and is not flooded.
-    pub routed: bool,
-    /// Largest frame that the links so far carry, in octets; 0 if no link has a limit.
-    pub frame_limit: u16,
-    /// Paths that the origin wants.
-    pub paths: u8,
-    /// Relays that it may still pass.
-    pub hops_left: u8,
-    /// Nodes that do not relay it.
-    pub avoid: Vec<NodeId>,
-    /// The relays so far.
-    pub record: Vec<RecordedHop>,
 }
 
 /// ROUTE REPLY with PATH REPLY.
@@ -305,6 +268,14 @@ pub(crate) fn role(octets: &[u8]) -> MessageRole {
     }
 }
 
+/// Gives an encoded message another sequence.
+pub(crate) fn set_sequence(octets: &mut [u8], sequence: u32) {
+    if let Some(place) = octets.first_chunk_mut() {
+        let head = CommonHeader::of(place).fields();
+        *place = CommonHeaderFields { sequence, ..head }.emit();
+    }
+}
+
 const ALIVE: u8 = 1;
 const REQUEST: u8 = 2;
 const REPLY: u8 = 3;
@@ -395,7 +366,9 @@ impl<'p> Message<'p> {
     ///
     /// Lists beyond their bounds are cut: the machine never makes them.
     pub fn encode(&self, sender: Sender, profile: Profile) -> Vec<u8> {
-        let mut octets = vec![0; CommonHeader::LEN];
+        // Most messages fit, so that they do not move as they grow.
+        let mut octets = Vec::with_capacity(ROOM);
+        octets.resize(CommonHeader::LEN, 0);
         let kind = self.write(&mut octets);
         let length = octets.len().saturating_sub(CommonHeader::LEN);
         let head = CommonHeaderFields {
@@ -560,60 +533,6 @@ pub(crate) fn node_list(nodes: impl Iterator<Item = NodeId>) -> Vec<u8> {
 pub(crate) fn label_list(labels: &[(Label, u32)]) -> Vec<u8> {
     let entry = |&(label, octets_received)| LabelRecordFields { label, octets_received }.emit();
     labels.iter().take(LABELS_LISTED_MAX).flat_map(entry).collect()
-}
-
-fn request(body: &[u8]) -> Result<RouteRequest, MessageError> {
-    let (head, rest) = RequestHeader::split(body)?;
-    let (avoid, rest) = head.avoided(rest)?;
-    let (record, _) = head.record(rest)?;
-    let hops = usize::from(head.hops());
-    if hops > HOPS_MAX || usize::from(head.avoid()) > AVOID_MAX || head.origin() == head.target() {
-        return Err(MessageError::Malformed);
-    }
-    let entry = |octets| {
-        let entry = HopRecord::of(octets);
-        RecordedHop { node: entry.relay(), cost: entry.cost(), delay_us: entry.delay() }
-    };
-    Ok(RouteRequest {
-        origin: head.origin(),
-        origin_epoch: head.origin_epoch(),
-        request: head.request(),
-        target: head.target(),
-        class: head.class(),
-        background: head.background(),
-        routed: head.routed(),
-        frame_limit: head.frame_limit(),
-        paths: head.paths(),
-        hops_left: head.hops_left(),
-        avoid: nodes(avoid).collect(),
-        record: record.as_chunks().0.iter().map(entry).collect(),
-    })
-}
-
-fn write_request(request: &RouteRequest, octets: &mut Vec<u8>) {
-    let (avoid, hops) = (request.avoid.len().min(AVOID_MAX), request.record.len().min(HOPS_MAX));
-    let head = RequestHeaderFields {
-        origin: request.origin,
-        target: request.target,
-        origin_epoch: request.origin_epoch,
-        request: request.request,
-        frame_limit: request.frame_limit,
-        background: request.background,
-        routed: request.routed,
-        class: request.class,
-        paths: request.paths,
-        hops_left: request.hops_left,
-        avoid: u8::try_from(avoid).unwrap_or(0),
-        hops: u8::try_from(hops).unwrap_or(0),
-    };
-    octets.extend(head.emit());
-    for &node in request.avoid.iter().take(avoid) {
-        octets.extend(NodeRecordFields { node }.emit());
-    }
-    for hop in request.record.iter().take(hops) {
-        let entry = HopRecordFields { relay: hop.node, cost: hop.cost, delay: hop.delay_us };
-        octets.extend(entry.emit());
-    }
 }
 
 fn reply(body: &[u8]) -> Result<RouteReply, MessageError> {

@@ -133,13 +133,17 @@ impl Neighbour {
         self.interval = interval;
     }
 
-    /// Learns from a full list whether the neighbour hears this node.
-    pub(crate) fn learn_list(&mut self, list: Vec<NodeId>, own: NodeId) {
+    /// Learns from a full list whether the neighbour hears this node; `true` if the list, or whether
+    /// packets may be sent to it, has changed.
+    pub(crate) fn learn_list(&mut self, mut list: Vec<NodeId>, own: NodeId) -> bool {
+        let was_usable = self.is_usable();
         let hears = list.contains(&own);
         self.confirmed |= hears;
         self.deaf = if hears { 0 } else { self.deaf.saturating_add(1) };
+        list.sort_unstable();
+        let is_new = self.list != list;
         self.list = list;
-        self.list.sort_unstable();
+        is_new || self.is_usable() != was_usable
     }
 
     /// Whether a LABEL UNKNOWN may be sent to it.

@@ -4,6 +4,7 @@
 //! until it returns `None`, and send [`MeshInput::Tick`] at [`poll_timeout`](MeshNode::poll_timeout).
 
 mod alive;
+mod background;
 mod bridge;
 mod broadcast;
 mod discovery;
@@ -382,11 +383,23 @@ impl MeshNode {
 
     /// Encodes a message with the next sequence.
     fn encode(&mut self, message: &Message<'_>) -> (u32, Vec<u8>) {
-        self.sequence = self.sequence.wrapping_add(1);
-        let sender =
-            Sender { node: self.settings.id, epoch: self.settings.epoch, sequence: self.sequence };
+        let octets = self.encode_unnumbered(message);
+        self.with_sequence(octets)
+    }
+
+    /// Encodes a message that is sent once or on several links, each time with a sequence of its own.
+    fn encode_unnumbered(&mut self, message: &Message<'_>) -> Vec<u8> {
+        let (node, epoch) = (self.settings.id, self.settings.epoch);
+        let sender = Sender { node, epoch, sequence: 0 };
         let mut octets = message.encode(sender, self.settings.profile);
         octets.extend(self.origin_signature(message));
+        octets
+    }
+
+    /// Gives an encoded message the next sequence.
+    fn with_sequence(&mut self, mut octets: Vec<u8>) -> (u32, Vec<u8>) {
+        self.sequence = self.sequence.wrapping_add(1);
+        crate::message::set_sequence(&mut octets, self.sequence);
         (self.sequence, octets)
     }
 

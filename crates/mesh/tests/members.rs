@@ -9,7 +9,7 @@
 
 mod segment;
 
-use gatewright_mesh::message::{Message, RouteReply, RouteRequest};
+use gatewright_mesh::message::{Message, RequestRelays, RouteReply, RouteRequest};
 use gatewright_mesh::{
     MeshCounters, MeshEvent, MeshInput, MeshMembers, MeshNode, MeshNodeKey, MeshOutput, MeshTrust,
     NodeId, PathClass, PathId, Reason,
@@ -252,10 +252,12 @@ fn request(target: NodeId, number: u32) -> RouteRequest {
         class: 2,
         background: false,
         routed: false,
+        relays: RequestRelays::All,
+        avoids: false,
         frame_limit: 0,
         paths: 3,
         hops_left: 8,
-        avoid: Vec::new(),
+        listed: Vec::new(),
         record: Vec::new(),
     }
 }

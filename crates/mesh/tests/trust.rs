@@ -9,7 +9,7 @@
 
 mod segment;
 
-use gatewright_mesh::message::{LinkBack, Message, RouteReply, RouteRequest};
+use gatewright_mesh::message::{LinkBack, Message, RequestRelays, RouteReply, RouteRequest};
 use gatewright_mesh::{
     MeshCounters, MeshEvent, MeshInput, MeshKeys, MeshTrust, NodeId, PathClass, PathId, Profile,
     Reason,
@@ -202,10 +202,12 @@ fn a_strangers_flood_is_not_relayed() {
                 class: 2,
                 background: false,
                 routed: false,
+                relays: RequestRelays::All,
+                avoids: false,
                 frame_limit: 0,
                 paths: 3,
                 hops_left: 8,
-                avoid: Vec::new(),
+                listed: Vec::new(),
                 record: Vec::new(),
             });
             mesh.inject(0, address(STRANGER), &written(&request, NodeId(77), 1, number + 2));

@@ -141,8 +141,7 @@ impl MeshNode {
             neighbour.count_alive(now, interval);
         }
         neighbour.delay = alive.delay;
-        if alive.neighbours.is_some() {
-            neighbour.learn_list(alive.neighbours().collect(), own);
+        if alive.neighbours.is_some() && neighbour.learn_list(alive.neighbours().collect(), own) {
             self.broadcasts.forget_election();
         }
         if alive.wants_list

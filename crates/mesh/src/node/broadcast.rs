@@ -236,7 +236,7 @@ impl MeshNode {
             self.output(MeshOutput::Deliver { origin, packet });
         }
         let Some(hops_left) = message.hops_left.checked_sub(1) else { return };
-        if self.settings.broadcast_relays && !self.is_relay() {
+        if !self.relays_broadcasts() {
             return;
         }
         self.counters.broadcasts_relayed += 1;
@@ -245,7 +245,10 @@ impl MeshNode {
     }
 
     /// Whether this node relays broadcasts.
-    fn is_relay(&mut self) -> bool {
+    pub(super) fn relays_broadcasts(&mut self) -> bool {
+        if !self.settings.broadcast_relays {
+            return true;
+        }
         if let Some(elected) = self.broadcasts.elected {
             return elected;
         }

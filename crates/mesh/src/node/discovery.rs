@@ -4,7 +4,7 @@ use super::MeshNode;
 use crate::disjoint::{RecordedRoute, disjoint};
 use crate::edge::{Adjacency, PathClass};
 use crate::identity::NodeId;
-use crate::message::{HOPS_MAX, Message, RecordedHop, RouteRequest};
+use crate::message::{HOPS_MAX, Message, RecordedHop, RequestRelays, RouteRequest};
 use crate::routing::RequestWay;
 use core::time::Duration;
 use gatewright_packet::LinkIndex;
@@ -16,9 +16,9 @@ const REQUESTS_MAX: usize = 1_024;
 /// How long a request is remembered at least while there is room.
 const REQUEST_LIFE: Duration = Duration::from_secs(10);
 
-/// Copies of a request that a relay passes on: the first, and two whose records are node-disjoint
-/// from it and from each other.
-const COPIES_MAX: usize = 3;
+/// Copies of a request that a relay passes on at the most, if it asks for as many paths: the first, and
+/// two whose records are node-disjoint from it and from each other.
+const COPIES_MAX: u8 = 3;
 
 /// Copies of a request that the target considers.
 const RECORDS_MAX: usize = 16;
@@ -53,8 +53,14 @@ pub(super) struct RouteQuery {
     pub(super) hops_left: u8,
     /// Whether the search is one in the background.
     pub(super) background: bool,
-    /// Nodes that paths are to avoid.
-    pub(super) avoid: Vec<NodeId>,
+    /// Paths that are wanted.
+    pub(super) paths: u8,
+    /// The nodes that relay a flood.
+    pub(super) relays: RequestRelays,
+    /// Whether paths are to avoid the listed nodes.
+    pub(super) avoids: bool,
+    /// Nodes to avoid, or near which the relays are.
+    pub(super) listed: Vec<NodeId>,
 }
 
 /// A request by its origin, the origin's start, and its number.
@@ -75,11 +81,37 @@ struct Answer {
     settle_at: Duration,
 }
 
+/// What a node has done with the copies of a request.
+#[derive(Clone, Debug, Default)]
+struct Passed {
+    /// Copies that the node passes on at the most.
+    copies_max: usize,
+    /// Records of the copies that were passed on; each is empty where one is all.
+    records: Vec<Vec<NodeId>>,
+}
+
+impl Passed {
+    /// Whether one more copy is passed on: its record is node-disjoint from those of the others. An
+    /// empty record has nothing in common with any, but only one copy has it.
+    fn takes(&mut self, request: &RouteRequest) -> bool {
+        if self.records.len() >= self.copies_max {
+            return false;
+        }
+        let again = !self.records.is_empty();
+        let relays = || request.record.iter().map(|hop| hop.node);
+        let is_new = |other: &Vec<NodeId>| !relays().any(|node| other.contains(&node));
+        if again && (request.record.is_empty() || !self.records.iter().all(is_new)) {
+            return false;
+        }
+        self.records.push(if self.copies_max > 1 { relays().collect() } else { Vec::new() });
+        true
+    }
+}
+
 /// Requests that have passed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Requests {
-    /// Records of the copies that were passed on.
-    passed: BTreeMap<RequestId, Vec<Vec<NodeId>>>,
+    passed: BTreeMap<RequestId, Passed>,
     order: VecDeque<(Duration, RequestId)>,
     answers: BTreeMap<RequestId, Answer>,
     origins: BTreeMap<NodeId, Allowance>,
@@ -91,7 +123,7 @@ impl Requests {
     }
 
     /// Remembers a new request; the oldest give way.
-    fn remember(&mut self, now: Duration, id: RequestId) {
+    fn remember(&mut self, now: Duration, id: RequestId, copies_max: usize) {
         let old = |&(at, _): &(Duration, RequestId)| now.saturating_sub(at) > REQUEST_LIFE;
         while self.order.len() >= REQUESTS_MAX || self.order.front().is_some_and(old) {
             if let Some((_, id)) = self.order.pop_front() {
@@ -99,7 +131,7 @@ impl Requests {
             }
         }
         self.order.push_back((now, id));
-        self.passed.insert(id, Vec::new());
+        self.passed.insert(id, Passed { copies_max, records: Vec::new() });
     }
 
     /// Whether an origin may flood one more request.
@@ -127,11 +159,6 @@ impl Requests {
         allowance.requests -= 1;
         true
     }
-}
-
-/// Whether two records have no relay in common.
-fn is_disjoint(a: &[NodeId], b: &[NodeId]) -> bool {
-    !a.iter().any(|node| b.contains(node))
 }
 
 impl MeshNode {
@@ -163,35 +190,22 @@ impl MeshNode {
     }
 
     fn relay(&mut self, now: Duration, from: Adjacency, mut request: RouteRequest) {
-        let own = self.settings.id;
         let full = request.record.len() >= HOPS_MAX || request.hops_left == 0;
-        if full || request.avoid.contains(&own) {
+        if full || (request.avoids && request.listed.contains(&self.settings.id)) {
             return;
         }
         let id = (request.origin, request.origin_epoch, request.request);
-        let record: Vec<NodeId> = request.record.iter().map(|hop| hop.node).collect();
-        let copies_max = if self.is_classic() { 1 } else { COPIES_MAX };
-        match self.requests.passed.get_mut(&id) {
-            None => {
-                if !self.requests.allows(now, request.origin) {
-                    self.counters.requests_limited += 1;
-                    return;
-                }
-                self.requests.remember(now, id);
-                if let Some(passed) = self.requests.passed.get_mut(&id) {
-                    passed.push(record);
-                }
+        if !self.requests.passed.contains_key(&id) {
+            if !self.requests.allows(now, request.origin) {
+                self.counters.requests_limited += 1;
+                return;
             }
-            Some(passed) => {
-                // An empty record has nothing in common with any: only one copy has it.
-                let apart = passed.iter().all(|other| is_disjoint(other, &record));
-                let repeated = record.is_empty() || passed.len() >= copies_max || !apart;
-                if repeated {
-                    self.counters.requests_repeated += 1;
-                    return;
-                }
-                passed.push(record);
-            }
+            let copies_max = self.copies_max(&request);
+            self.requests.remember(now, id, copies_max);
+        }
+        if !self.requests.passed.get_mut(&id).is_some_and(|passed| passed.takes(&request)) {
+            self.counters.requests_repeated += 1;
+            return;
         }
         request.hops_left -= 1;
         request.record.push(self.last_hop(from));
@@ -212,6 +226,33 @@ impl MeshNode {
         self.counters.requests_relayed += 1;
     }
 
+    /// Copies of a request that this node passes on.
+    fn copies_max(&mut self, request: &RouteRequest) -> usize {
+        let relays = match request.relays {
+            RequestRelays::All => true,
+            _ if request.routed => true,
+            RequestRelays::Elected => self.relays_broadcasts(),
+            RequestRelays::Near => self.is_near(request),
+        };
+        match (relays, self.is_classic()) {
+            (false, _) => 0,
+            (true, true) => 1,
+            (true, false) => request.paths.clamp(1, COPIES_MAX).into(),
+        }
+    }
+
+    /// Whether this node is one of those near which a request stays, a neighbour of one, or a neighbour of
+    /// such a neighbour, as the lists in I'M ALIVE say.
+    fn is_near(&self, request: &RouteRequest) -> bool {
+        let mut centres = request.listed.clone();
+        centres.extend([request.origin, request.target]);
+        centres.sort_unstable();
+        let is_centre = |node: &NodeId| centres.binary_search(node).is_ok();
+        let mut near = self.near.all.iter().filter(|(_, known)| known.is_usable());
+        is_centre(&self.settings.id)
+            || near.any(|(at, known)| is_centre(&at.node) || known.list.iter().any(is_centre))
+    }
+
     /// The smaller of two frame limits, of which 0 is none.
     fn limit(&self, so_far: u16, link: LinkIndex) -> u16 {
         match (so_far, self.near.properties(link).frame_limit) {
@@ -226,8 +267,14 @@ impl MeshNode {
             .filter(|&(&link, known)| known.properties.shared || Some(link) != from)
             .map(|(&link, _)| link)
             .collect();
+        if links.is_empty() {
+            return;
+        }
+        let octets = self.encode_unnumbered(message);
         for link in links {
-            self.send(link, None, message);
+            let (_, octets) = self.with_sequence(octets.clone());
+            self.counters.sent += 1;
+            self.transmit(link, None, octets);
         }
     }
 
@@ -247,16 +294,16 @@ impl MeshNode {
                 self.counters.requests_limited += 1;
                 return;
             }
-            self.requests.remember(now, id);
+            self.requests.remember(now, id, 0);
         }
-        let answered = self.requests.passed.get(&id).map_or(0, Vec::len);
+        let answered = self.requests.passed.get(&id).map_or(0, |passed| passed.records.len());
         if first || (self.is_classic() && answered < usize::from(PATHS_OFFERED)) {
             if let Some(passed) = self.requests.passed.get_mut(&id) {
-                passed.push(request.record.iter().map(|hop| hop.node).collect());
+                passed.records.push(Vec::new());
             }
             self.answer(now, from, &request, &hops);
         }
-        if self.is_classic() {
+        if self.is_classic() || request.paths <= 1 {
             return;
         }
         if first {
@@ -317,20 +364,10 @@ impl MeshNode {
         Some((from, hops))
     }
 
-    /// Asks for other paths to a destination that has one.
-    pub(super) fn ask_in_background(
-        &mut self,
-        now: Duration,
-        target: NodeId,
-        hops_left: u8,
-        avoid: Vec<NodeId>,
-    ) {
-        self.ask(now, RouteQuery { target, attempt: 0, hops_left, background: true, avoid });
-    }
-
     /// Asks for paths to a destination, by the way that route finding says.
     pub(super) fn ask(&mut self, now: Duration, query: RouteQuery) {
-        let RouteQuery { target, attempt, hops_left, background, avoid } = query;
+        let RouteQuery { target, attempt, hops_left, background, paths, relays, avoids, listed } =
+            query;
         self.counters.searches += 1;
         let mut request = RouteRequest {
             origin: self.settings.id,
@@ -340,10 +377,12 @@ impl MeshNode {
             class: PathClass::BULK.number(),
             background,
             routed: false,
+            relays,
+            avoids,
             frame_limit: 0,
-            paths: PATHS_OFFERED,
+            paths,
             hops_left,
-            avoid,
+            listed,
             record: Vec::new(),
         };
         match self.routing.begin(now, &self.near, &request, attempt) {

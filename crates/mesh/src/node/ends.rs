@@ -1,10 +1,12 @@
 //! The ends of paths: destinations, the packets that wait for them, and which path carries what.
 
-use super::discovery::RouteQuery;
+use super::background::Consideration;
+use super::discovery::{PATHS_OFFERED, RouteQuery};
 use super::echo::CHANNEL_TTL;
 use super::{MeshNode, WaitingPacket};
 use crate::edge::{CLASSES, LabelledHop, MeshEvent, MeshOutput, PathClass, PathRole};
 use crate::identity::{NodeId, PathId, Reason};
+use crate::message::RequestRelays;
 use crate::segment::Segment;
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -16,20 +18,41 @@ const DESTINATIONS_MAX: usize = 1_024;
 const WAITING_MAX: usize = 16;
 const WAITING_OCTETS_MAX: usize = 512 << 10;
 
-/// Paths to one destination that are kept.
+/// Paths to one destination that are kept, and those of which one is long: each link of a path is monitored.
 const PATHS_MAX: usize = 4;
+const LONG_PATHS_MAX: usize = 2;
 
-/// The expanding ring: relays that a search may pass, and how long it waits for a reply. The first
-/// ring holds the paper's networks, so that their first packet waits for one round trip only.
-const RINGS: [(u8, Duration); 4] = [
-    (4, Duration::from_millis(80)),
-    (10, Duration::from_millis(200)),
-    (32, Duration::from_millis(500)),
-    (32, Duration::from_secs(1)),
+/// A ring of a search.
+#[derive(Clone, Copy, Debug)]
+struct Ring {
+    /// Relays that the request may pass.
+    hops: u8,
+    /// Time until the next ring.
+    wait: Duration,
+    /// Paths that it asks for, and so copies that a relay passes on.
+    paths: u8,
+    relays: RequestRelays,
+}
+
+impl Ring {
+    const fn new(hops: u8, wait_ms: u64, paths: u8, relays: RequestRelays) -> Self {
+        Self { hops, wait: Duration::from_millis(wait_ms), paths, relays }
+    }
+}
+
+/// Relays that the first ring of a search may pass.
+pub(super) const FIRST_RING: u8 = 4;
+
+/// The expanding ring (RFC 3561 §6.4). The first ring holds the paper's networks, so that their first packet
+/// waits for one round trip only, and finds the backups, too. The larger ones find one path, as every further
+/// copy costs as much as the mesh has links; backups are searched near it then. The last one reaches nodes
+/// that an election among changed neighbours has left out.
+const RINGS: [Ring; 4] = [
+    Ring::new(FIRST_RING, 80, PATHS_OFFERED, RequestRelays::All),
+    Ring::new(10, 200, 1, RequestRelays::All),
+    Ring::new(32, 500, 1, RequestRelays::Elected),
+    Ring::new(32, 1_000, 1, RequestRelays::All),
 ];
-
-/// From the first path to the choice among those that follow it.
-const CONSIDER: Duration = Duration::from_millis(250);
 
 /// How long a target waits for the labels of a path that it has offered.
 const EXPECT: Duration = Duration::from_millis(400);
@@ -39,9 +62,6 @@ const REPAIR: Duration = Duration::from_millis(500);
 
 /// A path that was used this lately is searched anew when it is lost.
 const IN_USE: Duration = Duration::from_secs(5);
-
-/// The interval of background searches doubles this often.
-const BACKOFF_MAX: u32 = 3;
 
 /// Lost paths to one destination whose links may come back.
 const LOST_MAX: usize = 8;
@@ -55,26 +75,13 @@ const SEEK_GAP: Duration = Duration::from_secs(1);
 const SEEK_DOUBLED_MAX: u32 = 5;
 const SEEK_REST: Duration = Duration::from_mins(1);
 
-/// A path must cost less than this share of the present one (in tenths) to replace it.
-const SIGNIFICANT: u32 = 8;
-
-/// Background searches in a row that must find it better.
-const TIMES_BETTER: u8 = 2;
-
 /// A search for paths.
 #[derive(Clone, Copy, Debug)]
 struct Search {
     ring: usize,
+    /// Paths that the request has asked for.
+    paths: u8,
     retry_at: Duration,
-}
-
-/// The choice among the paths found so far.
-#[derive(Clone, Copy, Debug)]
-struct Consideration {
-    at: Duration,
-    background: bool,
-    /// Whether a search that avoids the primary's relays was made.
-    avoided: bool,
 }
 
 /// The link at which a path was lost: between two nodes that follow each other on it.
@@ -94,9 +101,9 @@ fn beyond(path: PathId, relays: &[NodeId], before: NodeId) -> Option<NodeId> {
 
 /// The paths of one class.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-struct Chosen {
-    primary: Option<(PathId, LabelledHop)>,
-    backup: Option<(PathId, LabelledHop)>,
+pub(super) struct Chosen {
+    pub(super) primary: Option<(PathId, LabelledHop)>,
+    pub(super) backup: Option<(PathId, LabelledHop)>,
     /// Whether flows are spread over both.
     spreads: bool,
 }
@@ -104,17 +111,21 @@ struct Chosen {
 /// A destination of this node's packets.
 #[derive(Clone, Debug)]
 pub(super) struct Destination {
-    paths: Vec<PathId>,
-    chosen: [Chosen; CLASSES],
-    better: [Option<(PathId, u8)>; CLASSES],
+    pub(super) paths: Vec<PathId>,
+    pub(super) chosen: [Chosen; CLASSES],
+    pub(super) better: [Option<(PathId, u8)>; CLASSES],
     waiting: VecDeque<WaitingPacket>,
     search: Option<Search>,
     expected_until: Option<Duration>,
     /// Paths whose relays do not have all labels of this direction yet.
     deferred: Vec<(Duration, PathId)>,
-    consideration: Option<Consideration>,
-    optimise_at: Option<Duration>,
-    backoff: u32,
+    pub(super) consideration: Option<Consideration>,
+    pub(super) optimise_at: Option<Duration>,
+    pub(super) backoff: u32,
+    /// Whether a link of a lost path has come back, and no search has followed yet.
+    pub(super) link_is_back: bool,
+    /// Whether a backup that is not found near the primary may be searched in the whole mesh.
+    pub(super) may_search_whole: bool,
     used_at: Duration,
     probed_at: Duration,
     /// Where paths were lost, the latest last.
@@ -136,6 +147,8 @@ impl Destination {
             consideration: None,
             optimise_at: None,
             backoff: 0,
+            link_is_back: false,
+            may_search_whole: true,
             used_at: now,
             probed_at: now,
             lost: VecDeque::new(),
@@ -151,7 +164,7 @@ impl Destination {
         times.into_iter().flatten().chain(deferred).min()
     }
 
-    fn primary(&self, class: PathClass) -> Option<(PathId, LabelledHop)> {
+    pub(super) fn primary(&self, class: PathClass) -> Option<(PathId, LabelledHop)> {
         self.chosen.get(usize::from(class.number())).and_then(|chosen| chosen.primary)
     }
 }
@@ -244,16 +257,28 @@ impl MeshNode {
     }
 
     fn search(&mut self, now: Duration, destination: NodeId, ring: usize) {
-        let Some(&(hops, wait)) = RINGS.get(ring) else {
+        let Some(mut request) = RINGS.get(ring).copied() else {
             return self.unreachable(now, destination);
         };
+        if self.is_classic() {
+            (request.paths, request.relays) = (PATHS_OFFERED, RequestRelays::All);
+        }
         if let Some(known) = self.destinations.get_mut(&destination) {
-            known.search = Some(Search { ring, retry_at: now + wait });
+            known.search =
+                Some(Search { ring, paths: request.paths, retry_at: now + request.wait });
             known.expected_until = None;
         }
-        let (background, avoid) = (false, Vec::new());
-        let (target, attempt, hops_left) = (destination, ring, hops);
-        self.ask(now, RouteQuery { target, attempt, hops_left, background, avoid });
+        let query = RouteQuery {
+            target: destination,
+            attempt: ring,
+            hops_left: request.hops,
+            background: false,
+            paths: request.paths,
+            relays: request.relays,
+            avoids: false,
+            listed: Vec::new(),
+        };
+        self.ask(now, query);
     }
 
     fn unreachable(&mut self, now: Duration, destination: NodeId) {
@@ -310,7 +335,7 @@ impl MeshNode {
         let base = self.settings.optimise_interval;
         let jitter = self.random.time_below(base / 4);
         let Some(known) = self.destinations.get_mut(&destination) else { return false };
-        known.search = None;
+        let search = known.search.take();
         known.expected_until = None;
         if known.paths.contains(&path) {
             return false;
@@ -318,16 +343,15 @@ impl MeshNode {
         known.paths.push(path);
         // Only the end that has searched optimises; the other learns the path from the reply.
         if path.origin == self.settings.id {
-            let consideration =
-                Consideration { at: now + CONSIDER, background: false, avoided: false };
-            known.consideration.get_or_insert(consideration);
+            let paths = search.map_or(PATHS_OFFERED, |search| search.paths);
+            known.consideration.get_or_insert(Consideration::first(now, paths));
             known.optimise_at.get_or_insert(now + base + jitter);
         }
         true
     }
 
     /// First hop of a path for packets of this end; `None` if it cannot be used.
-    fn first_hop(&self, path: PathId) -> Option<LabelledHop> {
+    pub(super) fn first_hop(&self, path: PathId) -> Option<LabelledHop> {
         let segment = self.segments.get(&path)?;
         let side = if path.origin == self.settings.id {
             segment.downstream.as_ref()?
@@ -339,7 +363,7 @@ impl MeshNode {
     }
 
     /// Paths of a destination that can be used, with what a class minimises, the best first.
-    fn usable(&self, destination: NodeId, class: PathClass) -> Vec<(u32, PathId)> {
+    pub(super) fn usable(&self, destination: NodeId, class: PathClass) -> Vec<(u32, PathId)> {
         let paths = self.destinations.get(&destination).map(|known| known.paths.as_slice());
         let mut usable: Vec<(u32, PathId)> = (paths.unwrap_or_default().iter())
             .filter(|&&path| self.first_hop(path).is_some())
@@ -496,6 +520,7 @@ impl MeshNode {
         if reason != Reason::UNUSED {
             self.counters.paths_lost += 1;
             known.backoff = 0;
+            known.may_search_whole = true;
             if path.origin == self.settings.id && !empty {
                 let soon = now + REPAIR;
                 known.optimise_at = Some(known.optimise_at.map_or(soon, |at| at.min(soon)));
@@ -574,6 +599,8 @@ impl MeshNode {
         };
         let at = self.recovery.seek_at(now).max(now + gap) + jitter;
         known.sought = Some((at, doubled));
+        // The link may be far from the paths that there are.
+        known.link_is_back = true;
         known.optimise_at = Some(known.optimise_at.map_or(at, |due| due.min(at)));
     }
 
@@ -608,105 +635,6 @@ impl MeshNode {
         let Some(known) = self.destinations.get(&destination) else { return };
         if known.optimise_at.is_some_and(|at| at <= now) {
             self.optimise(now, destination);
-        }
-    }
-
-    /// Searches for better paths in the background, less often each time.
-    fn optimise(&mut self, now: Duration, destination: NodeId) {
-        let base = self.settings.optimise_interval;
-        let jitter = self.random.time_below(base / 4);
-        let longest = self.longest(destination);
-        let Some(known) = self.destinations.get_mut(&destination) else { return };
-        known.optimise_at = Some(now + base * 2_u32.pow(known.backoff) + jitter);
-        known.backoff = BACKOFF_MAX.min(known.backoff + 1);
-        known.consideration =
-            Some(Consideration { at: now + CONSIDER, background: true, avoided: false });
-        self.ask_in_background(now, destination, longest.saturating_add(3), Vec::new());
-    }
-
-    /// Relays of the longest path to a destination.
-    fn longest(&self, destination: NodeId) -> u8 {
-        let paths = self.destinations.get(&destination).map(|known| known.paths.as_slice());
-        let relays = paths.unwrap_or_default().iter().filter_map(|path| self.relays(*path));
-        u8::try_from(relays.map(<[NodeId]>::len).max().unwrap_or(0)).unwrap_or(u8::MAX)
-    }
-
-    /// Makes a path the primary that is significantly better, and searches for a disjoint backup.
-    fn consider(&mut self, now: Duration, destination: NodeId) {
-        let Some(known) = self.destinations.get_mut(&destination) else { return };
-        let Some(consideration) = known.consideration.take() else { return };
-        for class in PathClass::ALL {
-            self.improve(destination, class, consideration.background);
-        }
-        self.choose(now, destination);
-        let Some(relays) = self.relays_to_avoid(destination) else { return };
-        if consideration.avoided || self.is_classic() {
-            return;
-        }
-        let hops = self.longest(destination).saturating_mul(2).saturating_add(4);
-        if let Some(known) = self.destinations.get_mut(&destination) {
-            known.consideration =
-                Some(Consideration { at: now + CONSIDER, avoided: true, ..consideration });
-        }
-        self.ask_in_background(now, destination, hops, relays);
-    }
-
-    /// The relays of the primary, if no backup is disjoint from it.
-    fn relays_to_avoid(&self, destination: NodeId) -> Option<Vec<NodeId>> {
-        let known = self.destinations.get(&destination)?;
-        let chosen = known.chosen.get(usize::from(PathClass::BULK.number()))?;
-        let primary = self.segments.get(&chosen.primary?.0)?;
-        let backup = chosen.backup.and_then(|(path, _)| self.segments.get(&path));
-        let covered = backup.is_some_and(|backup| shared(primary, backup) == 0);
-        (!covered && !primary.relays.is_empty()).then(|| primary.relays.clone())
-    }
-
-    fn improve(&mut self, destination: NodeId, class: PathClass, background: bool) {
-        let index = usize::from(class.number());
-        let usable = self.usable(destination, class);
-        let Some(known) = self.destinations.get(&destination) else { return };
-        let Some((present, _)) = known.primary(class) else { return };
-        let Some(now_costs) = self.segments.get(&present).map(|s| metric(s, class)) else { return };
-        let candidate = usable.first().filter(|&&(metric, path)| {
-            path != present && metric.saturating_mul(10) < now_costs.saturating_mul(SIGNIFICANT)
-        });
-        let path = candidate.map(|&(_, path)| path);
-        let hop = path.and_then(|path| self.first_hop(path));
-        let Some(known) = self.destinations.get_mut(&destination) else { return };
-        let Some(better) = known.better.get_mut(index) else { return };
-        let (Some(path), Some(hop)) = (path, hop) else {
-            *better = None;
-            return;
-        };
-        let times = match *better {
-            Some((known, times)) if known == path => times + 1,
-            _ => 1,
-        };
-        *better = Some((path, times));
-        // A better path is worth another look soon.
-        known.backoff = 0;
-        if background && times < TIMES_BETTER {
-            return;
-        }
-        *better = None;
-        // `choose` keeps a primary that can be used: this one from now on.
-        let old = known.chosen;
-        if let Some(chosen) = known.chosen.get_mut(index) {
-            chosen.primary = Some((path, hop));
-        }
-        let new = known.chosen;
-        let frame_limit = self.segments.get(&path).map_or(0, |segment| segment.frame_limit);
-        if old != new {
-            let role = PathRole::Primary;
-            self.output(MeshOutput::InstallPath {
-                destination,
-                class,
-                role,
-                path,
-                hop,
-                frame_limit,
-            });
-            self.output(MeshOutput::Event(MeshEvent::Switched { destination, class, path }));
         }
     }
 
@@ -760,7 +688,9 @@ impl MeshNode {
     /// Tears the most expensive of superfluous paths; one a sweep, so that it is drained.
     fn prune(&mut self, now: Duration, destination: NodeId) {
         let Some(known) = self.destinations.get(&destination) else { return };
-        if known.paths.len() <= PATHS_MAX || known.consideration.is_some() {
+        let is_long = self.longest(destination) > FIRST_RING && !self.is_classic();
+        let paths_max = if is_long { LONG_PATHS_MAX } else { PATHS_MAX };
+        if known.paths.len() <= paths_max || known.consideration.is_some() {
             return;
         }
         let chosen = known.chosen.iter().flat_map(|chosen| [chosen.primary, chosen.backup]);

@@ -90,7 +90,8 @@ impl RouteFinding for OlsrRouting {
         }
         // No node twice, so a request goes around no loop that two topologies make.
         let passed = request.record.iter().map(|hop| hop.node).chain([request.origin]);
-        let avoided = passed.chain(request.avoid.iter().copied());
+        let listed = request.listed.iter().copied().filter(|_| request.avoids);
+        let avoided = passed.chain(listed);
         let avoided = avoided.filter(|&node| node != request.target);
         let avoided: Vec<Ipv4Addr> = avoided.map(olsr_address).collect();
         let target = olsr_address(request.target);

@@ -36,7 +36,7 @@ const MESSAGES: [(&str, &str, &[u8]); 19] = [
 const LISTS: [(&str, &str, &str); 7] = [
     ("alive", "neighbour_list", "node"),
     ("alive", "label_list", "label"),
-    ("request", "avoided", "node"),
+    ("request", "listed_nodes", "node"),
     ("request", "record", "hop"),
     ("reply", "record", "node"),
     ("link_back", "record", "node"),

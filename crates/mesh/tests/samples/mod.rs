@@ -1,8 +1,8 @@
 //! One message of each type, with what its fields say.
 
 use gatewright_mesh::message::{
-    Alive, Broadcast, LinkBack, Message, PortHello, Profile, RecordedHop, RouteReply, RouteRequest,
-    Sender,
+    Alive, Broadcast, LinkBack, Message, PortHello, Profile, RecordedHop, RequestRelays,
+    RouteReply, RouteRequest, Sender,
 };
 use gatewright_mesh::{NodeId, PathId, Reason, RelayDelay};
 use gatewright_wire::mpls::Label;
@@ -92,10 +92,12 @@ fn request() -> Sample {
         class: 2,
         background: true,
         routed: true,
+        relays: RequestRelays::Near,
+        avoids: true,
         frame_limit: 1_500,
         paths: 3,
         hops_left: 8,
-        avoid: vec![NodeId(9)],
+        listed: vec![NodeId(9)],
         record: vec![RecordedHop { node: NodeId(10), cost: 20, delay_us: 30 }],
     });
     let fields = vec![
@@ -104,6 +106,8 @@ fn request() -> Sample {
         ("gwmesh.request.request", "12"),
         ("gwmesh.request.frame_limit", "1500"),
         ("gwmesh.request.routed", "1"),
+        ("gwmesh.request.relays", "2"),
+        ("gwmesh.request.avoids", "1"),
         ("gwmesh.request.hops_left", "8"),
         ("gwmesh.node.node", "0x0000000000000009"),
         ("gwmesh.hop.relay", "0x000000000000000a"),

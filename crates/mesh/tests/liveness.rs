@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
 
 use gatewright_mesh::liveness::{LivenessSession, SessionChange, SessionState};
-use gatewright_mesh::{MeshInput, MeshNode, MeshSettings, NodeId, Profile};
+use gatewright_mesh::{LinkProperties, MeshInput, MeshNode, MeshSettings, NodeId, Profile};
+use gatewright_packet::LinkIndex;
 use gatewright_sim::Random;
 use std::time::Duration;
 
@@ -139,4 +140,22 @@ fn sessions_of_a_node_send_together() {
     let (packet, change) = own.poll(sent_at + 30 * MS, &mut sessions.random);
     assert!(packet.is_some() && change == SessionChange::Nothing);
     assert!(own.poll_timeout() >= sent_at + 60 * MS);
+}
+
+/// The I'M ALIVEs of all links are sent together, every 2 s: 95 to 105 % of it.
+#[test]
+fn a_node_has_one_timer_for_its_links() {
+    let mut node = MeshNode::new(MeshSettings::new(NodeId(1), 1, Profile::Default));
+    for link in (0..8).map(LinkIndex) {
+        let properties = LinkProperties::default();
+        node.handle(Duration::ZERO, MeshInput::LinkUp { link, properties });
+    }
+    let (mut ticks, mut sent) = (0, 0);
+    while let Some(now) = node.poll_timeout().filter(|&at| at < 60_000 * MS) {
+        node.handle(now, MeshInput::Tick);
+        ticks += 1;
+        sent += std::iter::from_fn(|| node.poll_output()).count();
+    }
+    assert!((28..=33).contains(&ticks), "{ticks}");
+    assert_eq!(sent, 8 * ticks);
 }

@@ -36,10 +36,15 @@ impl MeshNode {
     pub(super) fn tick_alive(&mut self, now: Duration) {
         let missed = self.settings.alive_missed_max;
         if self.near.alive_due().is_some_and(|at| at <= now) {
-            let links = self.near.links.iter().filter(|(_, link)| link.alive_at <= now);
+            // Links that are due soon send now, too: from the next time on a node has one timer for them.
+            let interval = self.settings.alive_interval;
+            let soon = now + interval / 10;
+            let links = self.near.links.iter().filter(|(_, link)| link.alive_at <= soon);
             let due: Vec<LinkIndex> = links.map(|(&link, _)| link).collect();
+            // 95 to 105 % of the interval, so that nodes do not fall into step.
+            let next = now + interval * 19 / 20 + self.random.time_below(interval / 10);
             for link in due {
-                self.send_alive(now, link);
+                self.send_alive(next, link);
                 let is_old = |known: &Neighbour| known.deadline(missed + FORGET_INTERVALS) <= now;
                 let old = self.near.on(link).filter(|(_, known)| is_old(known));
                 let old: Vec<Adjacency> = old.map(|(&at, _)| at).collect();
@@ -61,12 +66,11 @@ impl MeshNode {
         self.tick_sessions(now);
     }
 
-    fn send_alive(&mut self, now: Duration, at: LinkIndex) {
+    /// Sends an I'M ALIVE on a link; the next one is due at `next`.
+    fn send_alive(&mut self, next: Duration, at: LinkIndex) {
         let interval = self.settings.alive_interval;
-        let spread = self.random.time_below(interval / 10);
         let Some(link) = self.near.links.get_mut(&at) else { return };
-        // 95 to 105 % of the interval, so that nodes do not fall into step.
-        link.alive_at = now + interval * 19 / 20 + spread;
+        link.alive_at = next;
         link.since_list = link.since_list.saturating_add(1);
         let full = link.full_lists > 0 || link.since_list >= LIST_EVERY;
         if full {

@@ -396,10 +396,12 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
     let measured = measure(&mut bench, &binary, &folder);
     fs::remove_dir_all(&folder).map_err(text)?;
     measured?;
-    bench.promise("stall_p99_ms", Relation::AtMost, STALL_P99_MS);
+    let sizes = ("1,000,000 resources", "100,000");
+    bench.promise_in_full(("stall_p99_ms", Relation::AtMost, STALL_P99_MS), sizes);
     bench.promise("reports_unanswered", Relation::AtMost, 0.0);
     bench.promise("rcn4_10k_ms", Relation::AtMost, RCN4_MS);
-    bench.promise("restart_first_answer_ms", Relation::AtMost, history::FIRST_ANSWER_MS);
+    let restart = ("restart_first_answer_ms", Relation::AtMost, history::FIRST_ANSWER_MS);
+    bench.promise_in_full(restart, sizes);
     history::promise(&mut bench);
     bench.note(
         "restart_first_answer_ms counts from the start of the process after kill -9; \

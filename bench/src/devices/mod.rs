@@ -34,6 +34,11 @@ const SETTLE: (u64, u64) = (40, 10);
 const MEASURE: (u64, u64) = (30, 10);
 /// Descriptors beside those of the devices.
 const DESCRIPTORS_BESIDE: u64 = 512;
+/// Octets that a stored report has at least: fewer written to the disk are no report's.
+const STORED_OCTETS_LEAST: u64 = 256;
+/// Of the reports that the devices say were answered, the share that must be in the gateway's tree: the two are not
+/// counted at the same moment.
+const IN_TREE_LEAST: f64 = 0.9;
 /// How long the gateway may take to listen.
 const STARTS_WITHIN: Duration = Duration::from_secs(20);
 
@@ -229,15 +234,24 @@ fn round(bench: &mut Bench, binary: &Path, folder: &Path) -> Result<(), String> 
     let taken = resident_kib(gateway.0.id())? - alone;
     bench.sample("kib_per_device", "KiB", taken / f64::from(u32::try_from(devices).map_err(text)?));
     let written = gateway.written()?;
+    let stored = gateway.gauge(binary, folder, "resources")?;
     let output = simulation.wait_with_output().map_err(text)?;
     let after = gateway.histograms(binary, folder);
     let written = gateway.written()?.saturating_sub(written);
+    let stored = gateway.gauge(binary, folder, "resources")? - stored;
     drop(gateway);
     let answer: Value = serde_json::from_slice(&output.stdout).map_err(text)?;
     let number = |name: &str| answer.get(name).and_then(Value::as_f64).unwrap_or(f64::NAN);
     if answer.get("passed") != Some(&Value::Bool(true)) {
         let (answered, measured) = (number("answered"), number("measured"));
         return Err(format!("{answered} of {measured} reports were answered"));
+    }
+    let octets = written / (devices * measure);
+    if octets < STORED_OCTETS_LEAST || stored < IN_TREE_LEAST * number("noted") {
+        let noted = number("noted");
+        return Err(format!(
+            "{noted} reports were answered, {octets} octets of each were written, and {stored} resources came"
+        ));
     }
     let times = |at: usize| answer.pointer(&format!("/delay_ms/{at}")).and_then(Value::as_f64);
     for (at, key) in ["ack_p50_ms_10k", "ack_p99_ms_10k", "ack_longest_ms_10k"].iter().enumerate() {
@@ -258,7 +272,7 @@ fn round(bench: &mut Bench, binary: &Path, folder: &Path) -> Result<(), String> 
     for (name, now) in &after? {
         stage(bench, name, now, before.as_ref().ok().and_then(|before| before.get(name)));
     }
-    bare(bench, folder, (devices, written / (devices * measure)), measure)
+    bare(bench, folder, (devices, octets), measure)
 }
 
 /// Oximeters, two values a report, and a CSE above that takes everything: its level at the end is to
@@ -272,6 +286,9 @@ fn forwarding(bench: &mut Bench, binary: &Path, folder: &Path) -> Result<(), Str
     let load = ForwardedLoad { name: "forwarding", ending: "_10k", reports };
     let during = forward_to(bench, (binary, folder), sink.address, load, answered);
     let ((before, spent_before), (after, spent)) = during?;
+    if after == before {
+        return Err("forwarding: nothing was sent to the CSE above".to_owned());
+    }
     let number = |count: u64| u32::try_from(count).map(f64::from).map_err(text);
     let seconds = number(measure.saturating_sub(1))?;
     bench.sample("forwarded_per_s", "1/s", number(after - before)? / seconds);

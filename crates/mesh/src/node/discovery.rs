@@ -83,14 +83,14 @@ struct Answer {
 
 /// What a node has done with the copies of a request.
 #[derive(Clone, Debug, Default)]
-struct Passed {
+struct RelayedCopies {
     /// Copies that the node passes on at the most.
     copies_max: usize,
     /// Records of the copies that were passed on; each is empty where one is all.
     records: Vec<Vec<NodeId>>,
 }
 
-impl Passed {
+impl RelayedCopies {
     /// Whether one more copy is passed on: its record is node-disjoint from those of the others. An
     /// empty record has nothing in common with any, but only one copy has it.
     fn takes(&mut self, request: &RouteRequest) -> bool {
@@ -111,7 +111,7 @@ impl Passed {
 /// Requests that have passed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Requests {
-    passed: BTreeMap<RequestId, Passed>,
+    passed: BTreeMap<RequestId, RelayedCopies>,
     order: VecDeque<(Duration, RequestId)>,
     answers: BTreeMap<RequestId, Answer>,
     origins: BTreeMap<NodeId, Allowance>,
@@ -131,7 +131,7 @@ impl Requests {
             }
         }
         self.order.push_back((now, id));
-        self.passed.insert(id, Passed { copies_max, records: Vec::new() });
+        self.passed.insert(id, RelayedCopies { copies_max, records: Vec::new() });
     }
 
     /// Whether an origin may flood one more request.

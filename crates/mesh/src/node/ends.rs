@@ -24,7 +24,7 @@ const LONG_PATHS_MAX: usize = 2;
 
 /// A ring of a search.
 #[derive(Clone, Copy, Debug)]
-struct Ring {
+struct SearchRing {
     /// Relays that the request may pass.
     hops: u8,
     /// Time until the next ring.
@@ -34,7 +34,7 @@ struct Ring {
     relays: RequestRelays,
 }
 
-impl Ring {
+impl SearchRing {
     const fn new(hops: u8, wait_ms: u64, paths: u8, relays: RequestRelays) -> Self {
         Self { hops, wait: Duration::from_millis(wait_ms), paths, relays }
     }
@@ -47,11 +47,11 @@ pub(super) const FIRST_RING: u8 = 4;
 /// waits for one round trip only, and finds the backups, too. The larger ones find one path, as every further
 /// copy costs as much as the mesh has links; backups are searched near it then. The last one reaches nodes
 /// that an election among changed neighbours has left out.
-const RINGS: [Ring; 4] = [
-    Ring::new(FIRST_RING, 80, PATHS_OFFERED, RequestRelays::All),
-    Ring::new(10, 200, 1, RequestRelays::All),
-    Ring::new(32, 500, 1, RequestRelays::Elected),
-    Ring::new(32, 1_000, 1, RequestRelays::All),
+const RINGS: [SearchRing; 4] = [
+    SearchRing::new(FIRST_RING, 80, PATHS_OFFERED, RequestRelays::All),
+    SearchRing::new(10, 200, 1, RequestRelays::All),
+    SearchRing::new(32, 500, 1, RequestRelays::Elected),
+    SearchRing::new(32, 1_000, 1, RequestRelays::All),
 ];
 
 /// How long a target waits for the labels of a path that it has offered.

@@ -8,7 +8,7 @@ use std::time::Duration;
 ///
 /// What the heap moves is small: the events themselves stay where they are.
 #[derive(Debug)]
-pub(super) struct EventQueue<E> {
+pub(super) struct WorldQueue<E> {
     heap: BinaryHeap<Reverse<Queued>>,
     events: Vec<Option<E>>,
     free: Vec<usize>,
@@ -23,13 +23,13 @@ struct Queued {
     place: usize,
 }
 
-impl<E> Default for EventQueue<E> {
+impl<E> Default for WorldQueue<E> {
     fn default() -> Self {
         Self { heap: BinaryHeap::new(), events: Vec::new(), free: Vec::new(), order: 0 }
     }
 }
 
-impl<E> EventQueue<E> {
+impl<E> WorldQueue<E> {
     /// Adds an event.
     pub(super) fn push(&mut self, at: Duration, event: E) {
         let place = self.free.pop().unwrap_or(self.events.len());
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn events_come_by_time_and_then_in_their_order() {
-        let mut queue = EventQueue::default();
+        let mut queue = WorldQueue::default();
         let [one, two, three] = [1, 2, 3].map(Duration::from_secs);
         for (at, event) in [(two, "b"), (one, "a"), (two, "c"), (three, "e")] {
             queue.push(at, event);

@@ -1,7 +1,7 @@
 //! The world: an event queue between the machines.
 
 use super::datapath::{DataPath, SlowRelay};
-use super::queue::EventQueue;
+use super::queue::WorldQueue;
 use super::segments::{FrameKind, SegmentSender, Segments};
 use crate::edge::{
     EchoOutcome, EchoToken, LabelAction, LabelledHop, LinkProperties, MeshCounters, MeshEvent,
@@ -140,7 +140,7 @@ pub struct MeshWorld {
     pub(super) hosts: Vec<Host>,
     pub(super) indices: BTreeMap<NodeId, usize>,
     lines: Vec<Line>,
-    queue: EventQueue<Event>,
+    queue: WorldQueue<Event>,
     now: Duration,
     random: Random,
     profile: Profile,
@@ -170,7 +170,7 @@ impl MeshWorld {
             topology,
             hosts: Vec::new(),
             indices: BTreeMap::new(),
-            queue: EventQueue::default(),
+            queue: WorldQueue::default(),
             now: Duration::ZERO,
             random: Random::new(seed),
             profile,

@@ -145,13 +145,12 @@ pub enum StoreError {
 
 impl StoreError {
     /// The exit code of a program that ends for this (`sysexits.h`), where the cause has one: 75 for a
-    /// database in use, 77 for a missing right, 69 for what the system does not allow, 78 for a folder
-    /// that does not exist.
+    /// database in use, 77 for a missing right, 69 for what the system does not allow, and for a folder
+    /// that does not exist: what it is on may be mounted later.
     pub fn exit_code(&self) -> Option<u8> {
         match self {
             Self::InUse(_) => Some(75),
-            Self::SizeLimit { .. } | Self::NoRoom { .. } => Some(69),
-            Self::NoFolder { .. } => Some(78),
+            Self::SizeLimit { .. } | Self::NoRoom { .. } | Self::NoFolder { .. } => Some(69),
             Self::Lock { source, .. } | Self::File { source, .. } => match source.kind() {
                 io::ErrorKind::PermissionDenied => Some(77),
                 io::ErrorKind::ReadOnlyFilesystem => Some(69),
@@ -176,7 +175,7 @@ mod tests {
             (lock(io::ErrorKind::ReadOnlyFilesystem), Some(69)),
             (lock(io::ErrorKind::NotFound), None),
             (StoreError::SizeLimit { path: "a".into(), octets: 0 }, Some(69)),
-            (StoreError::NoFolder { path: "a/b".into(), folder: "a".into() }, Some(78)),
+            (StoreError::NoFolder { path: "a/b".into(), folder: "a".into() }, Some(69)),
             (StoreError::Foreign("a".into()), None),
         ] {
             assert_eq!(error.exit_code(), code, "{error}");

@@ -5,7 +5,6 @@
 //! container join it, so that their order is kept. Its row has the number of the first instance that
 //! has not arrived. Messages made from it have no rows: after a restart they are made again.
 
-use super::queue::{Due, Outbox};
 use super::record::Kept;
 use super::{DEVICE_QUEUE, OutboxMessage};
 use crate::address::Address;
@@ -187,6 +186,12 @@ impl Backlogs {
         self.ahead.keys()
     }
 
+    /// Whether so many queues in line and those that are being read for are enough for a target.
+    pub(super) fn are_enough(&self, target: &str, in_line: usize) -> bool {
+        let reading = self.ahead.get(target).map_or(0, |ahead| ahead.reading.len());
+        in_line + reading >= MADE_AHEAD
+    }
+
     fn ahead_of(&mut self, target: &Arc<str>) -> &mut Ahead {
         self.ahead.entry(Arc::clone(target)).or_default()
     }
@@ -254,20 +259,6 @@ impl Backlogs {
         {
             self.changed.insert(container);
         }
-    }
-}
-
-impl Outbox {
-    /// Whether messages of backlogs are of use to a target: it is sent what there is, and that is
-    /// little.
-    fn takes_more(&self, target: &str) -> bool {
-        let (line, is_resting) = self
-            .targets
-            .get(target)
-            .map_or((0, false), |target| (target.line.len(), target.due.is_some()));
-        let gives_way = self.overload.holds(DEVICE_QUEUE);
-        let reading = self.backlogs.ahead.get(target).map_or(0, |ahead| ahead.reading.len());
-        !is_resting && !gives_way && line + reading < MADE_AHEAD
     }
 }
 
@@ -432,7 +423,7 @@ impl Cse {
             self.outbox.backlogs.ahead_of(to).push(queue);
         }
         if !queues.is_empty() {
-            self.outbox.due.insert((self.moment, Due::Target(Arc::clone(to))));
+            self.outbox.wake_target_at(to, self.moment);
         }
         let all = self.outbox.backlogs.all.keys().copied();
         self.outbox.backlogs.changed.extend(all);

@@ -4,7 +4,7 @@ use super::backlog::Backlogs;
 use super::overload::Overload;
 use super::record::Kept;
 use super::window::{AnswerTimes, Window};
-use super::{MessageRoom, OutboxMessage, RefusedMessage};
+use super::{DEVICE_QUEUE, MessageRoom, OutboxMessage, RefusedMessage};
 use crate::clock::Moment;
 use crate::cse::Token;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -238,6 +238,21 @@ impl Outbox {
             self.due.remove(&(due, Due::Queue(Arc::clone(name))));
         }
         self.due.insert((time, Due::Queue(Arc::clone(name))));
+    }
+
+    /// Has a target looked at, at this time.
+    pub(super) fn wake_target_at(&mut self, name: &Arc<str>, time: Moment) {
+        self.due.insert((time, Due::Target(Arc::clone(name))));
+    }
+
+    /// Whether messages of backlogs are of use to a target: it is sent what there is, and that is
+    /// little.
+    pub(super) fn takes_more(&self, name: &str) -> bool {
+        let target = self.targets.get(name);
+        let is_resting = target.is_some_and(|target| target.due.is_some());
+        let in_line = target.map_or(0, |target| target.line.len());
+        let gives_way = self.overload.holds(DEVICE_QUEUE);
+        !is_resting && !gives_way && !self.backlogs.are_enough(name, in_line)
     }
 
     /// Ends a request; those of its messages that are not done with wait again.

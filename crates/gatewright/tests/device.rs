@@ -15,6 +15,7 @@ use nix::{
     unistd::Pid,
 };
 use serde_json::Value;
+use std::io::Read;
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
@@ -101,8 +102,12 @@ fn an_interrupted_simulation_tells_what_there_was() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    // Both have connected, so that signals are awaited.
-    let connections = [silent.accept().unwrap(), silent.accept().unwrap()];
+    // Both have sent something: their connections are counted, and signals are awaited.
+    let connections = [(); 2].map(|()| {
+        let (mut connection, _) = silent.accept().unwrap();
+        connection.read_exact(&mut [0]).unwrap();
+        connection
+    });
     kill(Pid::from_raw(child.id().try_into().unwrap()), Signal::SIGINT).unwrap();
     let output = child.wait_with_output().unwrap();
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();

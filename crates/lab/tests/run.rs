@@ -125,7 +125,10 @@ fn every_relay() {
         assert!(few, "{relay:?}: {} probes without stamps", it.unstamped);
         assert!(node.min > 0.0, "{relay:?}: it left before it came");
         let whole = it.end_to_end.unwrap();
-        assert!(node.p50 <= whole.p50, "{relay:?}: a part is longer than the whole");
+        // Medians of different probes say nothing of each other: a node's part may be all but 3 µs of the whole.
+        let are_same = node.count == it.sent && it.received == it.sent;
+        let is_part = !are_same || node.p50 <= whole.p50;
+        assert!(is_part, "{relay:?}: a part is longer than the whole: {node:?}, {whole:?}");
         assert!(it.link.unwrap().p50 > 0.0, "{relay:?}");
         // Of a hundred probes or fewer the 99th percentile has no interval.
         let p95 = node.p95_interval.map(|interval| interval.contains(node.p95));

@@ -26,8 +26,8 @@ use std::sync::Arc;
 const MADE_MAX: usize = 64;
 /// The same while the outbox is full.
 const MADE_WHEN_FULL: usize = 4;
-/// Queues of one target whose messages are there or being read; no more are made from the tree. It
-/// is more than a target takes requests at once.
+/// Queues that stand in a target's line and containers that are read for it: at so many, no more messages
+/// are made from the tree for that target. Each message that is sent makes room for the next.
 const MADE_AHEAD: usize = 512;
 /// Attributes that a creator gives a contentInstance.
 const GIVEN: [&str; 8] = ["rn", "con", "cnf", "lbl", "or", "conr", "dgt", "loc"];
@@ -116,7 +116,7 @@ pub(super) struct Backlogs {
     of_queue: HashMap<Arc<str>, BTreeSet<u64>>,
     /// Backlogs whose row is to be written again.
     changed: BTreeSet<u64>,
-    /// By target, as far as it has any.
+    /// What is still to be made, by target; none for a target that lacks nothing.
     ahead: HashMap<Arc<str>, Ahead>,
 }
 

@@ -2,6 +2,7 @@
 
 use super::{Control, Prepared};
 use crate::drivers::{DriverCount, Drivers, NextHopStatus};
+use crate::kernel::Kernel;
 use gatewright_data::HandlerNow;
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{HOP_PACKETS, Route};
@@ -35,7 +36,7 @@ impl Control {
         let Self { drivers: Some(drivers), host, attached, kernel, .. } = self else { return };
         let unknown = self.in_graph_until_wired;
         let coming = coming.map(|prepared| &prepared.attached[..]);
-        let is_withdrawn = kernel.as_ref().is_some_and(|kernel| kernel.status().withdrawn);
+        let is_withdrawn = kernel.as_ref().is_some_and(Kernel::is_withdrawn);
         drivers.publish(host, (attached, coming), is_withdrawn || unknown);
     }
 

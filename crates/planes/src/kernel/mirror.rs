@@ -38,8 +38,8 @@ pub(super) struct Mirror {
     route_count: usize,
     routes_max: usize,
     neighbours: HashMap<(u32, IpAddr), KernelReachability>,
-    /// Destinations whose routes have changed.
-    changed: BTreeSet<Destination>,
+    /// Destinations whose routes have changed, some more than once.
+    changed: Vec<Destination>,
     /// Neighbours that have changed.
     moved: BTreeSet<(u32, IpAddr)>,
     links_changed: bool,
@@ -117,7 +117,7 @@ impl Mirror {
             route_count: 0,
             routes_max: places.saturating_mul(ROUTES_PER_PLACE),
             neighbours: HashMap::new(),
-            changed: BTreeSet::new(),
+            changed: Vec::new(),
             moved: BTreeSet::new(),
             links_changed: false,
             doubtful: false,
@@ -214,7 +214,7 @@ impl Mirror {
         let known = self.routes.entry(route.to).or_default();
         let place = |other: &KernelRoute| (other.table, other.priority, other.special);
         let mut same = known.iter_mut().filter(|other| place(other) == place(&route));
-        self.changed.insert(route.to);
+        self.changed.push(route.to);
         match (same.next(), same.next()) {
             (None, _) if self.route_count >= self.routes_max => self.overfull = true,
             (None, _) => {
@@ -240,7 +240,7 @@ impl Mirror {
         if known.is_empty() {
             self.routes.remove(&route.to);
         }
-        self.changed.insert(route.to);
+        self.changed.push(route.to);
     }
 
     fn neighbour(&mut self, neighbour: KernelNeighbour) {
@@ -280,9 +280,17 @@ impl Mirror {
         self.links_changed = true;
     }
 
-    /// Destinations whose way may have changed.
-    pub(super) fn changed(&mut self) -> BTreeSet<Destination> {
-        std::mem::take(&mut self.changed)
+    /// Destinations whose way may have changed, each once, in the order in which the tables are laid.
+    pub(super) fn changed(&mut self) -> Vec<Destination> {
+        let mut changed = std::mem::take(&mut self.changed);
+        changed.sort_unstable();
+        changed.dedup();
+        changed
+    }
+
+    /// Whether the kernel has a way to exactly `to`.
+    pub(super) fn has(&self, to: &Destination) -> bool {
+        self.routes.contains_key(to)
     }
 
     /// The kernel's way to exactly `to`; `None` if it has none.

@@ -74,6 +74,21 @@ pub(crate) struct OwnWay {
     pub(crate) yields: bool,
 }
 
+/// A way in force.
+#[derive(Clone, Debug)]
+struct PublishedWay {
+    way: Way,
+    /// Whether it is the kernel's.
+    is_kernels: bool,
+}
+
+impl PublishedWay {
+    /// Whether the kernel has it and packets are forwarded here.
+    const fn is_forwarded(&self) -> bool {
+        self.is_kernels && self.way.ours
+    }
+}
+
 /// The control side's state for the kernel.
 #[derive(Debug)]
 pub(crate) struct Kernel {
@@ -84,7 +99,7 @@ pub(crate) struct Kernel {
     /// The largest MTU that each link is known to carry, which it will not exceed.
     mtus_max: Vec<(LinkIndex, u32)>,
     /// The ways in force: the kernel's, and those of links that are not shared.
-    published: HashMap<Destination, Way>,
+    published: HashMap<Destination, PublishedWay>,
     /// Ways of links that are not shared.
     own: HashMap<Destination, OwnWay>,
     status: KernelStatus,
@@ -172,7 +187,7 @@ impl Kernel {
     }
 
     fn is_kernels(&self, to: &Destination) -> bool {
-        self.own.get(to).is_none_or(|own| own.yields) && self.mirror.way(*to).is_some()
+        self.own.get(to).is_none_or(|own| own.yields) && self.mirror.has(to)
     }
 
     /// Leaves to the kernel what an earlier data plane had, and nobody has now.
@@ -201,14 +216,14 @@ impl Kernel {
     pub(crate) fn status(&self) -> KernelStatus {
         KernelStatus {
             routes: self.mirror.routes(),
-            forwarded: self
-                .published
-                .iter()
-                .filter(|(to, way)| way.ours && self.is_kernels(to))
-                .count(),
             neighbours: self.mirror.neighbours(),
             ..self.status
         }
+    }
+
+    /// Whether everything is left to the kernel.
+    pub(crate) const fn is_withdrawn(&self) -> bool {
+        self.status.withdrawn
     }
 
     /// Asks the kernel to resolve a neighbour that the worker wants, unless it is fresh; tells the
@@ -293,26 +308,42 @@ impl Kernel {
 
     /// Puts the way to a destination in force.
     fn settle(&mut self, to: Destination, host: &mut Host) -> Result<(), HostError> {
-        let way = self.way(to);
-        if way.as_ref() == self.published.get(&to) {
-            return Ok(());
-        }
-        let Some(way) = way else {
-            self.divide(to, None)?;
-            self.published.remove(&to);
-            remove_route(host, to);
+        let is_kernels = self.is_kernels(&to);
+        let Some(way) = self.way(to) else {
+            if self.published.contains_key(&to) {
+                self.divide(to, None)?;
+                self.note(to, None);
+                remove_route(host, to);
+            }
             return Ok(());
         };
+        let published = self.published.get(&to);
+        if published.is_some_and(|known| known.way == way && known.is_kernels == is_kernels) {
+            return Ok(());
+        }
         if !way.ours {
             self.divide(to, Some(false))?;
         }
-        self.published.insert(to, Way { ours: false, ..way.clone() });
+        let without_us = Way { ours: false, ..way.clone() };
+        self.note(to, Some(PublishedWay { way: without_us, is_kernels }));
         add_route(host, to, &way)?;
         if way.ours {
             self.divide(to, Some(true))?;
-            self.published.insert(to, way);
+            self.note(to, Some(PublishedWay { way, is_kernels }));
         }
         Ok(())
+    }
+
+    /// Notes the way in force, and counts those of the kernel that are forwarded here: there may be a
+    /// million, so nobody goes through them to count them.
+    fn note(&mut self, to: Destination, published: Option<PublishedWay>) {
+        let is_forwarded = published.as_ref().is_some_and(PublishedWay::is_forwarded);
+        let before = match published {
+            Some(published) => self.published.insert(to, published),
+            None => self.published.remove(&to),
+        };
+        self.status.forwarded += usize::from(is_forwarded);
+        self.status.forwarded -= usize::from(before.is_some_and(|it| it.is_forwarded()));
     }
 
     /// Sets whether packets of shared links to `to` are ours, or lets shorter prefixes decide. Those
@@ -333,11 +364,12 @@ impl Kernel {
         self.status.withdrawn = true;
         let Self { published, own, division, .. } = self;
         let is_own = |to: &Destination| own.get(to).is_some_and(|own| !own.yields);
-        for (to, way) in published.iter_mut().filter(|(to, way)| way.ours && !is_own(to)) {
-            way.ours = false;
+        for (to, known) in published.iter_mut().filter(|(to, it)| it.way.ours && !is_own(to)) {
+            known.way.ours = false;
             // It is there, so that there is room for it.
             let _known = division.set(to.address, to.len, false);
         }
+        self.status.forwarded = 0;
     }
 }
 
@@ -396,8 +428,7 @@ impl Follower {
         let stop = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC);
         let stop = Arc::new(stop.map_err(|errno| system("make an eventfd")(errno.into()))?);
         let stopped = Arc::clone(&stop);
-        let run =
-            move || Following { news, control, wake, renewed_at: Instant::now() }.run(&stopped);
+        let run = move || Following::new(news, control, wake).run(&stopped);
         let thread = std::thread::Builder::new().name("kernel".to_owned()).spawn(run);
         Ok(Self { stop, thread: Some(thread.map_err(system("start a thread"))?) })
     }
@@ -422,6 +453,10 @@ struct Following {
 }
 
 impl Following {
+    fn new(news: News, control: Arc<Mutex<Control>>, wake: Arc<dyn Wake>) -> Self {
+        Self { news, control, wake, renewed_at: Instant::now() }
+    }
+
     fn run(mut self, stop: &EventFd) {
         loop {
             let doubtful = self.take_news();
@@ -442,7 +477,7 @@ impl Following {
         }
     }
 
-    /// Takes pending changes; returns whether a full dump is needed.
+    /// Takes pending changes; returns whether a full dump is needed now.
     fn take_news(&mut self) -> bool {
         let (mut messages, mut overruns) = (Vec::new(), 0);
         for _ in 0..NEWS_AT_ONCE {

@@ -351,20 +351,30 @@ fn changed_devices_are_followed(kind: Kind) -> Result<(), Failed> {
     Ok(())
 }
 
+/// More news than the smallest socket has room for.
+fn lost_news_is_made_good(kind: Kind) -> Result<(), Failed> {
+    news_is_lost(kind, 1, 4000)
+}
+
+/// What is lost is noticed while the socket is full: it takes nothing more until it is empty, and
+/// that is not told.
+fn lost_news_behind_a_full_socket_is_made_good(kind: Kind) -> Result<(), Failed> {
+    news_is_lost(kind, 1 << 19, 40_000)
+}
+
 /// More news than the socket has room for: it is told, everything is asked for, and in the end our
 /// tables are the kernel's.
-fn lost_news_is_made_good(kind: Kind) -> Result<(), Failed> {
-    const ROUTES: u32 = 4000;
-    let world = World::new(kind, false, 1)?;
+fn news_is_lost(kind: Kind, news_octets: usize, routes: u32) -> Result<(), Failed> {
+    let world = World::new(kind, false, news_octets)?;
     let address = |number: u32| Ipv4Addr::from_bits(0x0a40_0000 | number << 4);
     let mut batch = Vec::new();
-    for number in 0..ROUTES {
+    for number in 0..routes {
         writeln!(batch, "route add {}/32 via {SOUTH}", address(number))?;
     }
-    for number in (0..ROUTES).step_by(3) {
+    for number in (0..routes).step_by(3) {
         writeln!(batch, "route del {}/32", address(number))?;
     }
-    for number in (1..ROUTES).step_by(7) {
+    for number in (1..routes).step_by(7) {
         writeln!(batch, "route replace {}/32 via 10.10.1.2", address(number))?;
     }
     run_batch(&world.middle, &batch)?;
@@ -381,7 +391,7 @@ fn lost_news_is_made_good(kind: Kind) -> Result<(), Failed> {
     };
     let wrong = || {
         let view = world.gateway().change_host(|host| host.view());
-        let wrong = (0..ROUTES).filter(|&number| {
+        let wrong = (0..routes).filter(|&number| {
             let text = address(number).to_string();
             let expected = if to_south.contains(text.as_str()) {
                 via(1, SOUTH)
@@ -395,7 +405,7 @@ fn lost_news_is_made_good(kind: Kind) -> Result<(), Failed> {
         wrong.count()
     };
     if !wait_until(PATIENCE, || wrong() == 0) {
-        return Err(format!("{} of {ROUTES} routes are wrong: {}", wrong(), world.said()).into());
+        return Err(format!("{} of {routes} routes are wrong: {}", wrong(), world.said()).into());
     }
     let kernel = world.kernel();
     if kernel.overruns == 0 || kernel.renewed < 2 || kernel.withdrawn {
@@ -439,7 +449,7 @@ fn main() {
         // Beside a packet socket a program at the kernel's ingress drops what is ours (tcx).
         if backend == Backend::PacketSocket { needs.linux(6, 6) } else { needs }.missing()
     };
-    let checks: [(&str, Check); 7] = [
+    let checks: [(&str, Check); 8] = [
         ("hosts_reach_each_other_and_the_kernel", hosts_reach_each_other_and_the_kernel),
         ("no_packet_is_forwarded_by_both", no_packet_is_forwarded_by_both),
         ("changes_of_the_kernel_are_followed", changes_of_the_kernel_are_followed),
@@ -449,6 +459,10 @@ fn main() {
         ),
         ("changed_devices_are_followed", changed_devices_are_followed),
         ("lost_news_is_made_good", lost_news_is_made_good),
+        (
+            "lost_news_behind_a_full_socket_is_made_good",
+            lost_news_behind_a_full_socket_is_made_good,
+        ),
         ("the_kernel_goes_on_when_the_gateway_ends", the_kernel_goes_on_when_the_gateway_ends),
     ];
     let all = checks.len();

@@ -450,11 +450,15 @@ struct Following {
     control: Arc<Mutex<Control>>,
     wake: Arc<dyn Wake>,
     renewed_at: Instant,
+    /// Whether changes were lost and the socket has not been empty since. The kernel queues nothing
+    /// more until it is, and does not say that it lost more: what a dump told meanwhile would stay
+    /// without the changes behind it.
+    lacks: bool,
 }
 
 impl Following {
     fn new(news: News, control: Arc<Mutex<Control>>, wake: Arc<dyn Wake>) -> Self {
-        Self { news, control, wake, renewed_at: Instant::now() }
+        Self { news, control, wake, renewed_at: Instant::now(), lacks: false }
     }
 
     fn run(mut self, stop: &EventFd) {
@@ -482,10 +486,18 @@ impl Following {
         let (mut messages, mut overruns) = (Vec::new(), 0);
         for _ in 0..NEWS_AT_ONCE {
             match self.news.hear() {
+                // A dump will tell them.
+                Ok(Heard::Messages(_)) if self.lacks => {}
                 Ok(Heard::Messages(heard)) => messages.extend(heard),
-                Ok(Heard::Overrun) => overruns += 1,
+                Ok(Heard::Overrun) => {
+                    messages.clear();
+                    (self.lacks, overruns) = (true, overruns + 1);
+                }
                 // A socket that fails tells nothing more: asking is as good.
-                Ok(Heard::Nothing) | Err(_) => break,
+                Ok(Heard::Nothing) | Err(_) => {
+                    self.lacks = false;
+                    break;
+                }
             }
         }
         let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
@@ -504,7 +516,7 @@ impl Following {
         }
         let is_doubtful = kernel.mirror.is_doubtful();
         control.publish_to_drivers();
-        is_doubtful
+        is_doubtful && !self.lacks
     }
 
     /// Requests a full dump, unless one was made just now; returns the longest time to wait.

@@ -118,7 +118,9 @@ pub(crate) fn start(
             process::log_dropped(log, route.to, error);
         }
     }
-    control.kernel.as_ref().map_or(Ok(()), Kernel::forget_others)?;
+    if adopted.is_some() {
+        control.kernel.as_ref().map_or(Ok(()), Kernel::forget_others)?;
+    }
     if let Some(Ok(drivers)) = drivers {
         control.forward_in_drivers(drivers, adopted.is_some());
     }

@@ -83,6 +83,17 @@ impl TestNetwork {
         Ok(Self { sender, gateway, receiver, _cables: [lan, wan] })
     }
 
+    /// Has the cables suit drivers that forward: datagrams of sockets leave with whole checksums, and
+    /// the receiver's end takes redirected frames.
+    pub(crate) fn suit_drivers(&self) -> Result<(), TestbedError> {
+        for (namespace, end, set) in
+            [(&self.sender, "s0", ["tx", "off"]), (&self.receiver, "r0", ["gro", "on"])]
+        {
+            namespace.command("ethtool").args(["-K", end]).args(set).run()?;
+        }
+        Ok(())
+    }
+
     fn start(&self, binary: &Path, folder: &Path, mode: &str) -> Result<Process, String> {
         let description = folder.join(format!("footprint-{mode}.toml"));
         let socket = folder.join(format!("footprint-{mode}.sock"));

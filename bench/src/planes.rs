@@ -39,12 +39,14 @@ const WITHIN: Duration = Duration::from_secs(20);
 /// seconds.
 const SETTLE: Duration = Duration::from_secs(8);
 
-const PROMISES: [(&str, f64); 7] = [
+const PROMISES: [(&str, f64); 9] = [
     ("control_kills_lost", 0.0),
     ("data_kills_lost", 0.0),
     ("data_kills_lost_xdp", 0.0),
+    ("data_kills_lost_driver", 0.0),
     ("data_kill_gap_ms", 300.0),
     ("data_kill_gap_xdp_ms", 300.0),
+    ("data_kill_gap_driver_ms", 300.0),
     ("adopt_ms", 50.0),
     ("idle_rss_two_mib", 16.0),
 ];
@@ -53,6 +55,18 @@ const PROMISES: [(&str, f64); 7] = [
 const GAPS: [&str; 3] = ["data_kill_gap_ms", "data_kill_each_ms", "data_kills_lost"];
 const GAPS_XDP: [&str; 3] =
     ["data_kill_gap_xdp_ms", "data_kill_each_xdp_ms", "data_kills_lost_xdp"];
+
+const GAPS_DRIVER: [&str; 3] =
+    ["data_kill_gap_driver_ms", "data_kill_each_driver_ms", "data_kills_lost_driver"];
+
+/// How links forward: the name of a folder, and the lines of each link.
+type Way = (&'static str, &'static str);
+const BY_PACKET: Way = ("packet", "mode = \"packet\"\n");
+const BY_XDP: Way = ("xdp", "mode = \"xdp\"\n");
+const BY_DRIVER: Way = ("driver", "mode = \"xdp\"\nforward = \"xdp\"\n");
+
+/// Of the datagrams that are sent while drivers forward, the share that they must have forwarded.
+const IN_DRIVER_LEAST: f64 = 0.9;
 
 /// The binary with a description in a folder.
 struct TwoPlanes<'a> {
@@ -66,15 +80,12 @@ impl<'a> TwoPlanes<'a> {
         network: &'a TestNetwork,
         binary: &'a Path,
         folder: &Path,
-        mode: &str,
+        (name, lines): Way,
     ) -> Result<Self, String> {
-        let folder = folder.join(mode);
+        let folder = folder.join(name);
         fs::create_dir_all(&folder).map_err(text)?;
         let link = |name: &str, device: &str, address: &str| {
-            format!(
-                "[link.{name}]\ndevice = \"{device}\"\nmode = \"{mode}\"\n\
-                 addresses = [\"{address}\"]\n"
-            )
+            format!("[link.{name}]\ndevice = \"{device}\"\n{lines}addresses = [\"{address}\"]\n")
         };
         let links = link("lan", "g0", "10.72.1.1/24") + &link("wan", "g1", "10.72.2.1/24");
         let planes = "[planes]\nmode = \"process\"\n";
@@ -116,6 +127,15 @@ impl<'a> TwoPlanes<'a> {
         let status = self.status()?;
         let data = status.pointer("/planes/data").and_then(Value::as_u64);
         data.ok_or_else(|| "no process of its own".to_owned())
+    }
+
+    /// Packets that drivers have forwarded so far.
+    fn in_drivers(&self) -> Result<u64, String> {
+        let status = self.status()?;
+        let links = status.get("links").and_then(Value::as_array).into_iter().flatten();
+        let counts = links.filter_map(|link| link.get("in_driver")?.as_array()).flatten();
+        let forwarded = counts.filter(|count| count.get("outcome") == Some(&"forwarded".into()));
+        Ok(forwarded.filter_map(|count| count.get("packets")?.as_u64()).sum())
     }
 
     /// Kills the data plane that runs.
@@ -222,8 +242,8 @@ fn lost_while(
 }
 
 /// The longest time in which nothing arrived while the data plane is killed once, in milliseconds, and
-/// the datagrams that never did.
-fn gap(planes: &TwoPlanes<'_>, ends: &Ends) -> Result<(f64, u64), String> {
+/// the datagrams that were sent and that never came.
+fn gap(planes: &TwoPlanes<'_>, ends: &Ends) -> Result<(f64, u64, u64), String> {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let sends = scope.spawn(|| {
@@ -243,17 +263,20 @@ fn gap(planes: &TwoPlanes<'_>, ends: &Ends) -> Result<(f64, u64), String> {
                     longest = longest.max(last.elapsed());
                     last = Instant::now();
                 } else if is_last {
-                    return (longest.max(last.elapsed().saturating_sub(PATIENCE)), came);
+                    return (longest, last, came);
                 }
             }
         });
         sleep(Duration::from_millis(100));
         let killed = planes.kill_data();
         sleep(PAUSE);
+        let ended = Instant::now();
         over.store(true, Ordering::Release);
         let sent = sends.join().map_err(|_| "the sender panicked")?;
-        let (longest, came) = receives.join().map_err(|_| "the receiver panicked")?;
-        killed.map(|()| (longest.as_secs_f64() * 1e3, sent.saturating_sub(came)))
+        let (longest, last, came) = receives.join().map_err(|_| "the receiver panicked")?;
+        // One that has not ended counts, what follows the last datagram does not.
+        let longest = longest.max(ended.saturating_duration_since(last));
+        killed.map(|()| (longest.as_secs_f64() * 1e3, sent, sent.saturating_sub(came)))
     })
 }
 
@@ -297,17 +320,22 @@ fn data_kills(
     ([key, each, lost_key], kills): ([&str; 3], usize),
 ) -> Result<(), String> {
     let ends = Ends::new(planes.network)?;
-    let (mut gaps, mut lost) = (Vec::new(), 0);
+    let (mut gaps, mut all, mut lost, mut in_drivers) = (Vec::new(), 0, 0, 0);
     for left in (0..kills).step_by(KILLS_EACH) {
         let control = planes.start()?;
         for _ in 0..KILLS_EACH.min(kills - left) {
             ends.await_first()?;
-            let (gap, missing) = gap(planes, &ends)?;
+            let (gap, sent, missing) = gap(planes, &ends)?;
             bench.sample(each, "ms", gap);
             gaps.push(gap);
-            lost += missing;
+            (all, lost) = (all + sent, lost + missing);
         }
+        in_drivers += planes.in_drivers()?;
         end(planes, Some(control))?;
+    }
+    #[expect(clippy::cast_precision_loss, reason = "some hundred thousand")]
+    if key == GAPS_DRIVER[0] && (in_drivers as f64) < IN_DRIVER_LEAST * all as f64 {
+        return Err(format!("drivers forwarded {in_drivers} of {all} datagrams"));
     }
     gaps.sort_by(f64::total_cmp);
     // The 99th of a hundred; the largest of fewer.
@@ -336,7 +364,8 @@ fn memory(bench: &mut Bench, planes: &TwoPlanes<'_>) -> Result<(), String> {
 
 pub(crate) fn run(options: Options) -> Result<Bench, String> {
     let mut bench = Bench::new("planes", options);
-    let missing = Needs::new().namespaces().missing().map(|missing| missing.to_string());
+    let missing =
+        Needs::new().namespaces().program("ethtool").missing().map(|missing| missing.to_string());
     let binary = match missing.map_or_else(binary, Err) {
         Ok(binary) => binary,
         Err(why) => {
@@ -350,13 +379,16 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
     };
     let network = TestNetwork::new().map_err(text)?;
     let folder = std::env::temp_dir().join(format!("gatewright-planes-{}", std::process::id()));
-    let by_packet = TwoPlanes::new(&network, &binary, &folder, "packet")?;
-    let by_xdp = TwoPlanes::new(&network, &binary, &folder, "xdp")?;
+    let by_packet = TwoPlanes::new(&network, &binary, &folder, BY_PACKET)?;
+    let by_xdp = TwoPlanes::new(&network, &binary, &folder, BY_XDP)?;
+    let by_driver = TwoPlanes::new(&network, &binary, &folder, BY_DRIVER)?;
     let kills = if options.quick { 10 } else { 100 };
     let results = [
         control_kills(&mut bench, &by_packet, kills),
         data_kills(&mut bench, &by_packet, (GAPS, kills)),
         data_kills(&mut bench, &by_xdp, (GAPS_XDP, kills)),
+        network.suit_drivers().map_err(text),
+        data_kills(&mut bench, &by_driver, (GAPS_DRIVER, kills)),
         memory(&mut bench, &by_packet),
         routes::measure(&mut bench),
         under_load::measure(&mut bench),
@@ -375,8 +407,8 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
          the look for the data plane until routes are in force",
     );
     bench.note(
-        "data_kills_lost: datagrams of all kills that never came; of those that arrive without a data \
-         plane, 1024 wait at each link",
+        "data_kills_lost: datagrams of all kills that never came, by packet sockets, by AF_XDP (xdp) and \
+         forwarded in drivers (driver); of those that arrive without a data plane, 1024 wait at each link",
     );
     bench.note(
         "gap: the longest time without an arrival, one datagram sent every ms; promised is the \

@@ -1,6 +1,7 @@
 //! A million routes that come while datagrams pass: how many are lost, how long each takes, when the
 //! gateway's tables are the kernel's, and what memory they have.
 
+use super::IN_DRIVER_LEAST;
 use super::routes::{Batch, NEXT_HOP_LOADED, ROUTES, leads_to, line};
 use crate::footprint::{RECEIVER, TestNetwork};
 use crate::process::text;
@@ -32,6 +33,7 @@ const LOST: (&str, f64) = ("routes_under_load_lost", 0.0);
 pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
     let routes = bench.options().pick(ROUTES.0, ROUTES.1);
     let network = TestNetwork::new().map_err(text)?;
+    network.suit_drivers().map_err(text)?;
     for (device, address) in [("g0", "10.72.1.1/24"), ("g1", "10.72.2.1/24")] {
         network.gateway.ip(&["address", "add", address, "dev", device]).map_err(text)?;
     }
@@ -46,6 +48,7 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
     let view = planes.change_host(|host| host.view());
     let traffic = Traffic::new(&network)?;
     traffic.await_first()?;
+    let in_drivers = forwarded_in_drivers(&planes)?;
     let (before, ()) = traffic.during(|| {
         sleep(BEFORE);
         Ok(())
@@ -64,6 +67,11 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
         }
         Ok(ended.elapsed())
     })?;
+    let in_drivers = forwarded_in_drivers(&planes)? - in_drivers;
+    let passed = before.passed() + during.passed();
+    if f64::from(in_drivers) < IN_DRIVER_LEAST * f64::from(passed) {
+        return Err(format!("drivers forwarded {in_drivers} of {passed} datagrams"));
+    }
     before.tell(bench, "routes_before_load");
     during.tell(bench, "routes_under_load");
     bench.sample("routes_under_load_settled_ms", "ms", settled.as_secs_f64() * 1e3);
@@ -88,6 +96,14 @@ pub(super) fn promise(bench: &mut Bench) {
 
 pub(super) fn skip(bench: &mut Bench, why: &str) {
     bench.skip(LOST.0, Relation::AtMost, LOST.1, why);
+}
+
+/// Packets that drivers have forwarded so far.
+fn forwarded_in_drivers(planes: &Planes) -> Result<u32, String> {
+    let status = planes.status().map_err(text)?;
+    let counts = status.links.iter().flat_map(|link| &link.in_driver);
+    let forwarded = counts.filter(|count| count.outcome == "forwarded");
+    u32::try_from(forwarded.map(|count| count.packets).sum::<u64>()).map_err(text)
 }
 
 /// KiB of all maps of this process.
@@ -120,6 +136,10 @@ struct Passed {
 }
 
 impl Passed {
+    fn passed(&self) -> u32 {
+        u32::try_from(self.delays.len()).unwrap_or(u32::MAX)
+    }
+
     fn tell(&self, bench: &mut Bench, key: &str) {
         bench.sample(&format!("{key}_lost"), "datagrams", f64::from(self.lost));
         for (name, percent) in [("p50", 50), ("p99", 99), ("max", 100)] {
@@ -193,8 +213,9 @@ impl Traffic {
             let sent = sends.join().map_err(|_| "the sender panicked")?;
             let mut delays = receives.join().map_err(|_| "the receiver panicked")?;
             delays.sort_by(f64::total_cmp);
-            let came = u32::try_from(delays.len()).unwrap_or(u32::MAX);
-            Ok((Passed { lost: sent.saturating_sub(came), delays }, done?))
+            let mut passed = Passed { lost: 0, delays };
+            passed.lost = sent.saturating_sub(passed.passed());
+            Ok((passed, done?))
         })
     }
 }

@@ -4,7 +4,7 @@
 //! addresses to the host's tables, and neighbours to the worker. It tells the kernel's side of the
 //! links ([`Division`]) which destinations are forwarded here. A destination enters our tables
 //! before its packets come here, and leaves them after they have stopped. If messages were lost for
-//! lack of room, a full dump replaces the state.
+//! lack of room, a full dump replaces the state as soon as the socket is empty.
 
 mod message;
 mod mirror;

@@ -1,6 +1,7 @@
 //! Creations as an AE under an access control policy, with a subscription that they do not trigger,
 //! in a tree of a million; and what follows from the time under each lock for more cores.
 
+use super::kept::Answered;
 use super::load::{self, GUARDED, What};
 use super::systems::System;
 use super::{CONNECTIONS, DURATION};
@@ -164,7 +165,7 @@ fn fill(machine: &mut Machine, instances: u32) -> Result<(), String> {
 
 /// Microseconds of one creation under the lock of the machine, and on the thread of the store.
 fn serial(bench: &mut Bench, machine: &mut Machine) -> Result<(), String> {
-    let (path, content) = (format!("cse-in/{GUARDED}"), load::instance());
+    let (path, content) = (format!("cse-in/{GUARDED}"), load::instance(""));
     let before = machine.writer.histograms();
     let mut held = Duration::ZERO;
     for _ in 0..MEASURED {
@@ -191,14 +192,18 @@ pub(super) fn run(bench: &mut Bench, binary: &Path, folder: &Path) -> Result<(),
     }
     drop(machine);
     let more = format!("resources_max = {RESOURCES_MAX}\nbranch_max = {RESOURCES_MAX}\n");
-    let ours = System::ours(binary, folder, &more)?;
+    let mut ours = System::ours(binary, folder, &more)?;
     for _round in 0..bench.options().rounds() {
+        let had = load::state(ours.address, GUARDED)?;
+        load::foreign_is_refused(ours.address)?;
         let before = processor(ours.id())?;
         let made = load::run(ours.address, What::CreateGuarded, CONNECTIONS, duration)?;
         if made.refused > 0.0 {
             return Err(format!("{} creations of the AE were refused", made.refused));
         }
         let spent = processor(ours.id())?.saturating_sub(before);
+        ours.check(Answered { container: GUARDED, before: had, numbers: &made.numbers })?;
+        load::foreign_is_refused(ours.address)?;
         bench.sample("creates_guarded_per_s", "/s", made.per_second());
         bench.sample("create_guarded_cpu_us", "us", spent.as_secs_f64() * 1e6 / made.answered);
     }

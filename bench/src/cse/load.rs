@@ -3,21 +3,31 @@
 use crate::process::text;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::time::{ClockId, clock_gettime};
+use serde_json::Value;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Octets of content in each instance.
 const CONTENT_OCTETS: usize = 300;
 /// An answer that has not come by then does not come.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-/// Where a request's identifier stands: so many digits are written over it each time.
+/// Stands for the request's number, in its identifier, its content and its path: so many digits are
+/// written over it each time.
 const ID: &str = "0000000000000000";
 /// The originator that may do everything, at every CSE here.
 const ORIGINATOR: &str = "CAdmin";
 /// A container below the CSEBase in which the AE `Cbed` may create by a policy.
 pub(super) const GUARDED: &str = "guarded";
+/// An originator that no policy names.
+const FOREIGN: &str = "Cforeign";
+/// A container below the CSEBase without a bound that is met, for instances with names.
+pub(super) const NAMED: &str = "named";
+/// Instances that a container keeps: its `mni`.
+pub(super) const KEPT: usize = 1000;
 /// Octets that one read takes at most.
 const READ_OCTETS: usize = 16 << 10;
 
@@ -30,12 +40,14 @@ pub(super) enum What {
     CreateWatched,
     /// The same in [`GUARDED`], as an AE.
     CreateGuarded,
+    /// The same in [`NAMED`], each under a name of its own.
+    CreateNamed,
     /// The latest is retrieved.
     Retrieve,
 }
 
 /// What came of it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct LoadResult {
     /// Good answers.
     pub(super) answered: f64,
@@ -44,6 +56,9 @@ pub(super) struct LoadResult {
     pub(super) elapsed: Duration,
     /// Processor time of this side.
     pub(super) spent: Duration,
+    /// Numbers of the requests with a good answer, also of those that were answered when the time
+    /// was over.
+    pub(super) numbers: Vec<u64>,
 }
 
 impl LoadResult {
@@ -61,33 +76,100 @@ pub(super) fn run(
     connections: usize,
     duration: Duration,
 ) -> Result<LoadResult, String> {
-    let open = |_| LoadConnection::open(address, what);
-    let mut connections = (0..connections).map(open).collect::<Result<Vec<_>, String>>()?;
-    let mut number = clock(ClockId::CLOCK_REALTIME)?.as_micros();
-    let (start, spent) = (Instant::now(), clock(ClockId::CLOCK_THREAD_CPUTIME_ID)?);
-    for connection in &mut connections {
-        number += 1;
-        connection.ask(number)?;
-    }
-    let (mut answered, mut refused) = (0_u32, 0_u32);
+    let mut load = Load::begin(address, what, connections)?;
+    let spent = clock(ClockId::CLOCK_THREAD_CPUTIME_ID)?;
+    let start = Instant::now();
+    load.ask_all()?;
     while start.elapsed() < duration {
-        for at in ready(&connections)? {
-            let Some(connection) = connections.get_mut(at) else { continue };
-            let Some(good) = connection.read()? else { continue };
-            answered += u32::from(good);
-            refused += u32::from(!good);
-            number += 1;
-            connection.ask(number)?;
-        }
+        load.turn()?;
     }
     let elapsed = start.elapsed();
     let spent = clock(ClockId::CLOCK_THREAD_CPUTIME_ID)?.saturating_sub(spent);
-    for mut connection in connections {
-        while connection.read()?.is_none() {
-            ready(std::slice::from_ref(&connection))?;
-        }
+    let answered = load.numbers.len();
+    load.settle()?;
+    let count = |count| u32::try_from(count).map(f64::from).map_err(text);
+    let Load { numbers, refused, .. } = load;
+    Ok(LoadResult { answered: count(answered)?, refused: count(refused)?, elapsed, spent, numbers })
+}
+
+/// Asks until the CSE is gone; numbers of the requests that it answered well until then.
+pub(super) fn until_gone(
+    address: SocketAddr,
+    what: What,
+    connections: usize,
+) -> Result<Vec<u64>, String> {
+    let mut load = Load::begin(address, what, connections)?;
+    // A connection that breaks is its end.
+    let mut turned = load.ask_all();
+    while turned.is_ok() {
+        turned = load.turn();
     }
-    Ok(LoadResult { answered: answered.into(), refused: refused.into(), elapsed, spent })
+    if load.refused > 0 {
+        return Err(format!("{} requests refused", load.refused));
+    }
+    Ok(load.numbers)
+}
+
+/// Connections with a request under way on each.
+struct Load {
+    connections: Vec<LoadConnection>,
+    numbers: Vec<u64>,
+    refused: usize,
+}
+
+impl Load {
+    fn begin(address: SocketAddr, what: What, connections: usize) -> Result<Self, String> {
+        let open = |_| LoadConnection::open(address, what);
+        let connections = (0..connections).map(open).collect::<Result<_, String>>()?;
+        Ok(Self { connections, numbers: Vec::new(), refused: 0 })
+    }
+
+    fn ask_all(&mut self) -> Result<(), String> {
+        self.connections.iter_mut().try_for_each(LoadConnection::ask)
+    }
+
+    /// Takes what has come, and asks again where something was answered.
+    fn turn(&mut self) -> Result<(), String> {
+        for at in ready(&self.connections)? {
+            let Some(connection) = self.connections.get_mut(at) else { continue };
+            let Some(good) = connection.read()? else { continue };
+            if good {
+                self.numbers.push(connection.number);
+            } else {
+                self.refused += 1;
+            }
+            connection.ask()?;
+        }
+        Ok(())
+    }
+
+    /// Waits for what is under way.
+    fn settle(&mut self) -> Result<(), String> {
+        for connection in &mut self.connections {
+            let good = loop {
+                if let Some(good) = connection.read()? {
+                    break good;
+                }
+                ready(std::slice::from_ref(connection))?;
+            };
+            if good {
+                self.numbers.push(connection.number);
+            } else {
+                self.refused += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A number that no request of this process has had: a repeated identifier would be answered from
+/// memory, and nothing created.
+fn next_number() -> u64 {
+    static NEXT: LazyLock<AtomicU64> = LazyLock::new(|| {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        AtomicU64::new(u64::try_from(now.as_micros()).unwrap_or(0))
+    });
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Makes the container that is used, if it is not there; how many instances it has had.
@@ -95,17 +177,67 @@ pub(super) fn container(address: SocketAddr) -> Result<u64, String> {
     let made = once(
         address,
         &head("POST", "/cse-in", "Content-Type: application/json;ty=3\r\n"),
-        r#"{"m2m:cnt":{"rn":"load","mni":1000}}"#,
+        &format!(r#"{{"m2m:cnt":{{"rn":"load","mni":{KEPT}}}}}"#),
     )?;
     if !made.starts_with("HTTP/1.1 201") && !made.starts_with("HTTP/1.1 409") {
         return Err(format!("the container was refused: {made}"));
     }
-    let read = once(address, &head("GET", "/cse-in/load", ""), "")?;
-    let content = read.split_once("\r\n\r\n").map_or("", |(_, content)| content);
-    let content: serde_json::Value = serde_json::from_str(content).map_err(text)?;
+    state(address, "load")
+}
+
+/// How many instances a container below the CSEBase has had.
+pub(super) fn state(address: SocketAddr, container: &str) -> Result<u64, String> {
     // Each instance counts the state of its container up by one.
-    let state = content.pointer("/m2m:cnt/st").and_then(serde_json::Value::as_u64);
+    let content = retrieve(address, &format!("/cse-in/{container}"))?;
+    let state = content.pointer("/m2m:cnt/st").and_then(Value::as_u64);
     state.ok_or_else(|| format!("a container without stateTag: {content}"))
+}
+
+/// The content of a good answer to a retrieval.
+pub(super) fn retrieve(address: SocketAddr, path: &str) -> Result<Value, String> {
+    let read = once(address, &head("GET", path, ""), "")?;
+    let Some((head, content)) = read.split_once("\r\n\r\n") else { return Err(read) };
+    if !head.starts_with("HTTP/1.1 200") {
+        return Err(format!("{path} was refused: {read}"));
+    }
+    serde_json::from_str(content).map_err(|error| format!("{path}: {error}"))
+}
+
+/// Asks as somebody whom no policy names to create in [`GUARDED`].
+///
+/// Fails unless that is refused for want of rights: 4103, ORIGINATOR_HAS_NO_PRIVILEGE (TS-0004,
+/// 6.6.3.5).
+pub(super) fn foreign_is_refused(address: SocketAddr) -> Result<(), String> {
+    let path = format!("/cse-in/{GUARDED}?rcn=0");
+    let head = head_from(FOREIGN, "POST", &path, "Content-Type: application/json;ty=4\r\n");
+    let answer = once(address, &head, &instance(""))?;
+    let is_code = |line: &str| {
+        let (name, value) = line.split_once(':').unwrap_or_default();
+        name.eq_ignore_ascii_case("x-m2m-rsc") && value.trim() == "4103"
+    };
+    if answer.starts_with("HTTP/1.1 403") && answer.lines().any(is_code) {
+        return Ok(());
+    }
+    Err(format!("{FOREIGN}, whom no policy names, is not refused with 4103: {answer}"))
+}
+
+/// Retrieves one after the other the instances of [`NAMED`] with these numbers.
+///
+/// Fails unless each is there with its content.
+pub(super) fn all_are_named(address: SocketAddr, numbers: &[u64]) -> Result<(), String> {
+    // With an identifier of its own, as it is no repetition of the creation.
+    let head = head("GET", &format!("/cse-in/{NAMED}/n{ID}"), "").replace("RI: ", "RI: r");
+    let mut connection = LoadConnection::of(address, whole(&head, ""))?;
+    for number in numbers {
+        let answer = connection.exchange(*number)?;
+        let content = answer.split_once("\r\n\r\n").map_or("", |(_, content)| content);
+        let content: Value = serde_json::from_str(content).unwrap_or_default();
+        let found = content.pointer("/m2m:cin/con").and_then(Value::as_str);
+        if found != Some(&text_of(*number)) {
+            return Err(format!("instance n{number:0width$}: {answer}", width = ID.len()));
+        }
+    }
+    Ok(())
 }
 
 /// Makes a resource of this type.
@@ -120,24 +252,19 @@ pub(super) fn make(
     if made.starts_with("HTTP/1.1 201") { Ok(()) } else { Err(format!("refused: {made}")) }
 }
 
-/// The content of a creation.
-pub(super) fn instance() -> String {
-    format!(r#"{{"m2m:cin":{{"con":"{}"}}}}"#, "x".repeat(CONTENT_OCTETS))
+/// The content of a creation, with `more` attributes; its text begins with the request's number.
+pub(super) fn instance(more: &str) -> String {
+    format!(r#"{{"m2m:cin":{{{more}"con":"{}"}}}}"#, text_of(0))
+}
+
+/// What the instance of this request contains: its number, filled up.
+pub(super) fn text_of(number: u64) -> String {
+    format!("{number:0width$}{}", "x".repeat(CONTENT_OCTETS - ID.len()), width = ID.len())
 }
 
 /// One request on a connection of its own; the whole answer.
 fn once(address: SocketAddr, head: &str, content: &str) -> Result<String, String> {
-    let mut connection = LoadConnection::of(address, whole(head, content))?;
-    connection.ask(clock(ClockId::CLOCK_REALTIME)?.as_micros())?;
-    let mut answer = String::new();
-    while answer.is_empty() {
-        ready(std::slice::from_ref(&connection))?;
-        if let Some(length) = connection.take()? {
-            let whole = connection.answer.get(..length).unwrap_or_default();
-            answer = String::from_utf8_lossy(whole).into_owned();
-        }
-    }
-    Ok(answer)
+    LoadConnection::of(address, whole(head, content))?.exchange(next_number())
 }
 
 fn head(method: &str, path: &str, more: &str) -> String {
@@ -181,42 +308,66 @@ struct LoadConnection {
     address: SocketAddr,
     stream: TcpStream,
     request: Vec<u8>,
-    id_at: usize,
+    /// Where the number of the request stands in it.
+    numbers_at: Vec<usize>,
+    number: u64,
     answer: Vec<u8>,
 }
 
 impl LoadConnection {
     fn open(address: SocketAddr, what: What) -> Result<Self, String> {
         let request = match what {
-            What::Create => Self::creation(ORIGINATOR, "load"),
-            What::CreateWatched => Self::creation(ORIGINATOR, "watched"),
-            What::CreateGuarded => Self::creation("Cbed", GUARDED),
+            What::Create => Self::creation(ORIGINATOR, "load", ""),
+            What::CreateWatched => Self::creation(ORIGINATOR, "watched", ""),
+            What::CreateGuarded => Self::creation("Cbed", GUARDED, ""),
+            What::CreateNamed => Self::creation(ORIGINATOR, NAMED, &format!(r#""rn":"n{ID}","#)),
             What::Retrieve => whole(&head("GET", "/cse-in/load/la", ""), ""),
         };
         Self::of(address, request)
     }
 
-    /// The creation of an instance in this container.
-    fn creation(originator: &str, container: &str) -> String {
+    /// The creation of an instance in this container, with `more` attributes.
+    fn creation(originator: &str, container: &str, more: &str) -> String {
         let path = format!("/cse-in/{container}?rcn=0");
         whole(
             &head_from(originator, "POST", &path, "Content-Type: application/json;ty=4\r\n"),
-            &instance(),
+            &instance(more),
         )
     }
 
     fn of(address: SocketAddr, request: String) -> Result<Self, String> {
-        let id_at = request.find(ID).ok_or("a request without identifier")?;
+        let numbers_at: Vec<_> = request.match_indices(ID).map(|(at, _)| at).collect();
+        let request = request.into_bytes();
         let stream = connect(address)?;
-        Ok(Self { address, stream, request: request.into_bytes(), id_at, answer: Vec::new() })
+        Ok(Self { address, stream, request, numbers_at, number: 0, answer: Vec::new() })
     }
 
-    /// Sends the request under a new number. It fits the socket's buffer, so that it goes whole.
-    fn ask(&mut self, number: u128) -> Result<(), String> {
+    /// Sends the request under a new number.
+    fn ask(&mut self) -> Result<(), String> {
+        self.ask_as(next_number())
+    }
+
+    /// Sends the request under this number. It fits the socket's buffer, so that it goes whole.
+    fn ask_as(&mut self, number: u64) -> Result<(), String> {
+        self.number = number;
         let id = format!("{number:0width$}", width = ID.len());
-        let place = self.request.get_mut(self.id_at..self.id_at + ID.len());
-        place.ok_or("a request without identifier")?.copy_from_slice(id.as_bytes());
+        for at in &self.numbers_at {
+            let place = self.request.get_mut(*at..at + ID.len()).filter(|it| it.len() == id.len());
+            place.ok_or("a number does not fit its request")?.copy_from_slice(id.as_bytes());
+        }
         self.stream.write_all(&self.request).map_err(text)
+    }
+
+    /// Sends the request under this number and waits; the whole answer.
+    fn exchange(&mut self, number: u64) -> Result<String, String> {
+        self.ask_as(number)?;
+        loop {
+            ready(std::slice::from_ref(self))?;
+            if let Some(length) = self.take()? {
+                let whole = self.answer.get(..length).unwrap_or_default();
+                return Ok(String::from_utf8_lossy(whole).into_owned());
+            }
+        }
     }
 
     /// Takes what has come; whether the answer is good, if it is there.

@@ -1,7 +1,9 @@
 //! `bench cse`: a oneM2M CSE over HTTP beside acmecse, the open one that most people meet first.
 //!
-//! Contents of 300 octets; each creation of ours is on disk before it is answered.
+//! Contents of 300 octets; each creation of ours is on disk before it is answered. What it has
+//! answered is compared with what it holds when it was killed and started again.
 
+mod kept;
 mod large;
 mod load;
 mod notifications;
@@ -11,6 +13,7 @@ mod systems;
 use crate::binary;
 use crate::process::{processor, resident_kib, text};
 use bench::{Bench, Options, Relation, Yardstick};
+use kept::Answered;
 use load::What;
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use std::fs;
@@ -43,19 +46,22 @@ const PROMISES: [(&str, Relation, f64); 9] = [
 
 const WORK: [(What, &str); 2] = [(What::Create, "create"), (What::Retrieve, "retrieve")];
 
-/// One contestant's turn.
-fn turn(bench: &mut Bench, system: &System, connections: usize) -> Result<(), String> {
+/// One contestant's turn. Ours is killed after its creations and started again.
+fn turn(bench: &mut Bench, system: &mut System, connections: usize) -> Result<(), String> {
     // In a hurry the peer, which has six turns a round, gets the shorter ones.
     let hurried = if system.name == OURS { DURATION / 2 } else { DURATION / 6 };
     let duration = bench.options().pick(DURATION, hurried);
-    let of = |figure: String| {
-        let few = if connections == CONNECTIONS { "" } else { "_few" };
-        system.key(&(figure + few))
-    };
+    let few = if connections == CONNECTIONS { "" } else { "_few" };
     for (what, name) in WORK {
+        let had = load::container(system.address)?;
         let before = processor(system.id())?;
         let outcome = system.load(what, connections, duration)?;
         let spent = processor(system.id())?.saturating_sub(before);
+        if system.name == OURS && what == What::Create {
+            let numbers = &outcome.numbers;
+            system.check(Answered { container: "load", before: had, numbers })?;
+        }
+        let of = |figure: String| system.key(&(figure + few));
         bench.sample(&of(format!("{name}s_per_s")), "/s", outcome.per_second());
         let each = |spent: Duration| spent.as_secs_f64() * 1e3 / outcome.answered;
         bench.sample(&of(format!("{name}_cpu_ms")), "ms", each(spent));
@@ -99,23 +105,24 @@ fn best(bench: &mut Bench, acme: &[System]) {
 }
 
 fn measure(bench: &mut Bench, binary: &Path, folder: &Path) -> Result<(), String> {
-    let ours = begin(bench, binary, folder)?;
+    let mut ours = begin(bench, binary, folder)?;
     let program = acme_program();
     let acme = program.iter().flat_map(|program| {
         SETUPS.map(|(name, words)| System::acme(program, folder, (name, words)))
     });
-    let acme = acme.collect::<Result<Vec<_>, String>>()?;
+    let mut acme = acme.collect::<Result<Vec<_>, String>>()?;
     for system in &acme {
         bench.sample(&system.key("idle_rss_mib"), "MiB", resident_kib(system.id())? / 1024.0);
     }
     for _round in 0..bench.options().rounds() {
-        turn(bench, &ours, CONNECTIONS)?;
-        for system in &acme {
+        turn(bench, &mut ours, CONNECTIONS)?;
+        for system in &mut acme {
             turn(bench, system, CONNECTIONS)?;
             turn(bench, system, CONNECTIONS_FEW)?;
         }
     }
     drop(ours);
+    kept::run(bench, binary, folder).map_err(|it| format!("killed under load: {it}"))?;
     notifications::run(bench, binary, folder)?;
     large::run(bench, binary, folder).map_err(|it| format!("a large tree: {it}"))?;
     shards::run(bench, binary, folder).map_err(|it| format!("two processes: {it}"))?;
@@ -156,12 +163,19 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
          300 octets; ours is `gatewright run` with a database in a file, FULL, no audit log",
     );
     bench.note(
+        "after its creations ours is killed with SIGKILL in each round and started again: it must \
+         hold as many as it has answered (stateTag), and the latest 1,000 with their contents; \
+         killed_answered_and_held: it is killed while it is loaded, and each instance that it had \
+         answered is retrieved. SIGKILL does not lose what the kernel has and the disk has not",
+    );
+    bench.note(
         "load and CSE share the machine's processors; load_cpu is the load's own processor time, \
          which is in no other figure",
     );
     bench.note(
         "creates_guarded: as an AE under an access control policy, below a subscription that is not \
-         triggered, in a tree of 1,000,000 (--quick: 100,000); create_machine: under the lock of the \
+         triggered, in a tree of 1,000,000 (--quick: 100,000); an originator that no policy names is refused with \
+         4103 before and after; create_machine: under the lock of the \
          machine, in a process without a network; create_store: on the thread that commits, its \
          waiting for the disk included, 32 creations to a transaction; model: the lesser of what \
          that many cores have time for and of what the longer of the two lets through",

@@ -1,6 +1,7 @@
 //! Notifications: how fast they reach one subscriber, and what creations cost while targets of
 //! subscriptions are away.
 
+use super::kept::{self, Answered};
 use super::load::{self, What};
 use super::systems::System;
 use super::{CONNECTIONS, DURATION};
@@ -30,21 +31,26 @@ fn subscribe(address: SocketAddr, to: &str, target: &str) -> Result<(), String> 
 /// Notifications to one subscriber that is there, while instances are created as fast as they are.
 fn live(bench: &mut Bench, binary: &Path, folder: &Path, duration: Duration) -> Result<(), String> {
     let sink = Sink::start()?;
-    let ours = System::fresh(binary, folder)?;
+    let mut ours = System::fresh(binary, folder)?;
     load::make(ours.address, "/cse-in", 3, WATCHED)?;
     subscribe(ours.address, "/cse-in/watched", &format!("http://{}/n", sink.address))?;
     let verified = sink.answered().0;
+    let had = load::state(ours.address, "watched")?;
     let before = processor(ours.id())?;
     let begin = Instant::now();
     let made = load::run(ours.address, What::CreateWatched, CONNECTIONS, duration)?;
     // Those that the load did not wait for are created, too.
-    let expected = made.answered + f64::from(u32::try_from(CONNECTIONS).unwrap_or(0));
+    let expected = u32::try_from(made.numbers.len()).map(f64::from).map_err(text)?;
     let told = || f64::from(u32::try_from(sink.answered().0 - verified).unwrap_or(u32::MAX));
     while told() < expected && begin.elapsed() < WITHIN {
         sleep(Duration::from_millis(2));
     }
     let elapsed = begin.elapsed();
     let spent = processor(ours.id())?.saturating_sub(before);
+    ours.kill()?;
+    ours.start_again()?;
+    let answered = Answered { container: "watched", before: had, numbers: &made.numbers };
+    kept::check_count(ours.address, answered)?;
     bench.sample("notifications_per_s", "/s", told() / elapsed.as_secs_f64());
     bench.sample("notifications_missed", "", (expected - told()).max(0.0));
     bench.sample("creates_notified_per_s", "/s", made.per_second());

@@ -304,7 +304,7 @@ fn ready(connections: &[LoadConnection]) -> Result<Vec<usize>, String> {
 }
 
 /// One connection, and the request that is sent over it again and again.
-struct LoadConnection {
+pub(super) struct LoadConnection {
     address: SocketAddr,
     stream: TcpStream,
     request: Vec<u8>,
@@ -315,7 +315,7 @@ struct LoadConnection {
 }
 
 impl LoadConnection {
-    fn open(address: SocketAddr, what: What) -> Result<Self, String> {
+    pub(super) fn open(address: SocketAddr, what: What) -> Result<Self, String> {
         let request = match what {
             What::Create => Self::creation(ORIGINATOR, "load", ""),
             What::CreateWatched => Self::creation(ORIGINATOR, "watched", ""),
@@ -356,6 +356,12 @@ impl LoadConnection {
             place.ok_or("a number does not fit its request")?.copy_from_slice(id.as_bytes());
         }
         self.stream.write_all(&self.request).map_err(text)
+    }
+
+    /// Asks once and waits; fails unless the answer is good.
+    pub(super) fn ask_and_wait(&mut self) -> Result<(), String> {
+        let answer = self.exchange(next_number())?;
+        if answer.starts_with("HTTP/1.1 20") { Ok(()) } else { Err(format!("refused: {answer}")) }
     }
 
     /// Sends the request under this number and waits; the whole answer.

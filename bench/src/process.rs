@@ -1,11 +1,15 @@
 //! Processes: what they take, and whether they listen.
 
+use gatewright_histogram::Histogram;
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::Child;
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -40,6 +44,28 @@ fn status_kib(id: u32, key: &str) -> Result<f64, String> {
     let line = status.lines().find_map(|line| line.strip_prefix(key));
     let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u32>().ok());
     kib.map(f64::from).ok_or_else(|| format!("no {key}"))
+}
+
+/// What a gateway says of itself at its control socket.
+pub(crate) fn status(binary: &Path, socket: &Path) -> Result<Value, String> {
+    let mut status = Command::new(binary);
+    status.args(["status", "--json", "--socket"]).arg(socket);
+    let output = status.stderr(Stdio::null()).output().map_err(text)?;
+    serde_json::from_slice(&output.stdout).map_err(text)
+}
+
+/// Histograms of a gateway's parts by their names.
+pub(crate) type Histograms = BTreeMap<String, Histogram>;
+
+/// Those in a status.
+pub(crate) fn histograms(status: &Value) -> Histograms {
+    let parts = status.get("parts").and_then(Value::as_array).into_iter().flatten();
+    let of_part = |part: &Value| part.get("histograms").and_then(Value::as_array).cloned();
+    let histogram = |histogram: Value| {
+        let name = histogram.get("name")?.as_str()?.to_owned();
+        Some((name, Histogram::deserialize(&histogram).ok()?))
+    };
+    parts.filter_map(of_part).flatten().filter_map(histogram).collect()
 }
 
 /// Waits until a process listens at an address.

@@ -5,7 +5,7 @@ use super::kept::Answered;
 use super::load::{self, GUARDED, What};
 use super::systems::System;
 use super::{CONNECTIONS, DURATION};
-use crate::process::{processor, text};
+use crate::process::{histograms, processor, status, text};
 use bench::{Bench, Yardstick};
 use gatewright_onem2m::{
     Cse, CseConfig, CseType, Input, Now, Operation, Output, Request, ResourceType, Token,
@@ -27,9 +27,6 @@ const MEASURED: u32 = 50_000;
 const ANSWER_WITHIN: Duration = Duration::from_mins(1);
 /// Requests under way at a time, as over that many connections.
 const WINDOW: u64 = CONNECTIONS as u64;
-/// Processors that the model is computed for.
-const CORES: [(u32, &str); 2] =
-    [(4, "creates_4_cores_model_per_s"), (16, "creates_16_cores_model_per_s")];
 
 /// The machine and its store, without a network.
 struct Machine {
@@ -163,64 +160,86 @@ fn fill(machine: &mut Machine, instances: u32) -> Result<(), String> {
     machine.settle().map(drop)
 }
 
-/// Microseconds of one creation under the lock of the machine, and on the thread of the store.
-fn serial(bench: &mut Bench, machine: &mut Machine) -> Result<(), String> {
+/// Microseconds of one creation under the lock of the machine: of a machine in this process. The
+/// product does not time its lock.
+fn under_lock(bench: &mut Bench, machine: &mut Machine) -> Result<(), String> {
     let (path, content) = (format!("cse-in/{GUARDED}"), load::instance(""));
-    let before = machine.writer.histograms();
     let mut held = Duration::ZERO;
     for _ in 0..MEASURED {
         held += machine.ask(("Cbed", &path), ResourceType::ContentInstance, &content)?;
     }
     held += machine.settle()?;
-    let after = machine.writer.histograms();
-    let busy = after.written.since(&before.written).sum()
-        + after.synchronised.since(&before.synchronised).sum();
-    let each = |span: Duration| span.as_secs_f64() * 1e6 / f64::from(MEASURED);
-    bench.sample("create_machine_us", "us", each(held));
-    bench.sample("create_store_us", "us", each(Duration::from_nanos(busy)));
+    bench.sample("create_machine_us", "us", held.as_secs_f64() * 1e6 / f64::from(MEASURED));
     Ok(())
 }
 
-/// Measures creations, and what more cores would make of them.
+/// Nanoseconds that the product's committing thread has taken so far, by its own histograms, and its
+/// synchronisations.
+fn committing(binary: &Path, folder: &Path) -> Result<(u64, u64), String> {
+    let histograms = histograms(&status(binary, &System::socket(folder))?);
+    let of = |name: &str| histograms.get(name).ok_or_else(|| format!("no histogram {name}"));
+    let synchronised = of("store_synchronised_ns")?;
+    Ok((of("store_written_ns")?.sum() + synchronised.sum(), synchronised.count()))
+}
+
+/// Creations as an AE at the product.
+fn guarded(
+    bench: &mut Bench,
+    (binary, folder): (&Path, &Path),
+    ours: &mut System,
+    duration: Duration,
+) -> Result<(), String> {
+    let had = load::state(ours.address, GUARDED)?;
+    load::foreign_is_refused(ours.address)?;
+    let (busy, commits) = committing(binary, folder)?;
+    let before = processor(ours.id())?;
+    let made = load::run(ours.address, What::CreateGuarded, CONNECTIONS, duration)?;
+    if made.refused > 0.0 {
+        return Err(format!("{} creations of the AE were refused", made.refused));
+    }
+    let spent = processor(ours.id())?.saturating_sub(before);
+    let (busy_after, commits_after) = committing(binary, folder)?;
+    let (busy, commits) = (busy_after - busy, commits_after - commits);
+    ours.check(Answered { container: GUARDED, before: had, numbers: &made.numbers })?;
+    load::foreign_is_refused(ours.address)?;
+    let all = u32::try_from(made.numbers.len()).map(f64::from).map_err(text)?;
+    let commits = u32::try_from(commits).map(f64::from).map_err(text)?;
+    let busy = Duration::from_nanos(busy).as_secs_f64();
+    bench.sample("creates_guarded_per_s", "/s", made.per_second());
+    bench.sample("create_guarded_cpu_us", "us", spent.as_secs_f64() * 1e6 / made.answered);
+    bench.sample("create_store_us", "us", busy * 1e6 / all);
+    bench.sample("creates_guarded_a_commit", "", all / commits);
+    Ok(())
+}
+
+/// Measures creations, and how many each of what they pass one by one lets through.
 pub(super) fn run(bench: &mut Bench, binary: &Path, folder: &Path) -> Result<(), String> {
     let duration = bench.options().pick(DURATION, DURATION / 2);
     System::remove(folder);
     let mut machine = Machine::open(&System::store(folder))?;
     fill(&mut machine, bench.options().pick(INSTANCES.0, INSTANCES.1))?;
     for _round in 0..bench.options().rounds() {
-        serial(bench, &mut machine)?;
+        under_lock(bench, &mut machine)?;
     }
     drop(machine);
     let more = format!("resources_max = {RESOURCES_MAX}\nbranch_max = {RESOURCES_MAX}\n");
     let mut ours = System::ours(binary, folder, &more)?;
     for _round in 0..bench.options().rounds() {
-        let had = load::state(ours.address, GUARDED)?;
-        load::foreign_is_refused(ours.address)?;
-        let before = processor(ours.id())?;
-        let made = load::run(ours.address, What::CreateGuarded, CONNECTIONS, duration)?;
-        if made.refused > 0.0 {
-            return Err(format!("{} creations of the AE were refused", made.refused));
-        }
-        let spent = processor(ours.id())?.saturating_sub(before);
-        ours.check(Answered { container: GUARDED, before: had, numbers: &made.numbers })?;
-        load::foreign_is_refused(ours.address)?;
-        bench.sample("creates_guarded_per_s", "/s", made.per_second());
-        bench.sample("create_guarded_cpu_us", "us", spent.as_secs_f64() * 1e6 / made.answered);
+        guarded(bench, (binary, folder), &mut ours, duration)?;
     }
     model(bench);
     bench.normalise("creates_guarded_per_s", Yardstick::Core);
     Ok(())
 }
 
-/// Creations in a second on more cores: as many as all cores together have time for, and as the
-/// machine's lock and the store's thread let through one after the other.
+/// Creations in a second that the machine's lock and the store's thread let through, each on its own,
+/// and the processors that have time for as many as the lesser of the two.
 fn model(bench: &mut Bench) {
     let keys = ["create_guarded_cpu_us", "create_machine_us", "create_store_us"];
     let [Some(spent), Some(machine), Some(store)] = keys.map(|key| bench.median(key)) else {
         return;
     };
-    for (cores, key) in CORES {
-        let by_cores = f64::from(cores) * 1e6 / spent;
-        bench.sample(key, "/s", by_cores.min(1e6 / machine.max(store)));
-    }
+    bench.sample("creates_lock_limit_per_s", "/s", 1e6 / machine);
+    bench.sample("creates_store_limit_per_s", "/s", 1e6 / store);
+    bench.sample("creates_limit_cores", "", spent / machine.max(store));
 }

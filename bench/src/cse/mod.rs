@@ -185,11 +185,13 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
     );
     bench.note(
         "creates_guarded: as an AE under an access control policy, below a subscription that is not \
-         triggered, in a tree of 1,000,000 (--quick: 100,000); an originator that no policy names is refused with \
-         4103 before and after; create_machine: under the lock of the \
-         machine, in a process without a network; create_store: on the thread that commits, its \
-         waiting for the disk included, 32 creations to a transaction; model: the lesser of what \
-         that many cores have time for and of what the longer of the two lets through",
+         triggered, in a tree of 1,000,000 (--quick: 100,000); an originator that no policy names is \
+         refused with 4103 before and after. create_store_us: time on the thread that commits, in the \
+         product under this load, by its own histograms: waits for the disk and for a processor are in \
+         it. create_machine_us is not the product's: it is the time under the lock of a machine in the \
+         process of this benchmark, without a network and without a load beside it. \
+         creates_lock_limit_per_s, creates_store_limit_per_s: what each of the two lets through; \
+         creates_limit_cores: processors that have time for the lesser of them, more do not help",
     );
     bench.note(
         "two processes: each with a store of its own and half the connections, beside one process \

@@ -93,6 +93,11 @@ impl System {
         folder.join("ours.db")
     }
 
+    /// The control socket of ours.
+    pub(super) fn socket(folder: &Path) -> PathBuf {
+        folder.join("ours.sock")
+    }
+
     /// Ours, with a database in `folder` that is synchronised fully at each commit, and `more` keys
     /// of `[cse]`.
     pub(super) fn ours(binary: &Path, folder: &Path, more: &str) -> Result<Self, String> {
@@ -106,7 +111,7 @@ impl System {
         );
         fs::write(&description, words).map_err(text)?;
         let mut command = Command::new(binary);
-        command.arg("run").arg(&description).arg("--socket").arg(folder.join("ours.sock"));
+        command.arg("run").arg(&description).arg("--socket").arg(Self::socket(folder));
         Self::start(OURS, command, address, folder)
     }
 

@@ -10,15 +10,13 @@ pub(crate) mod drain;
 pub(crate) mod sink;
 
 use crate::binary;
-use crate::process::{resident_kib, text, until_listening};
+use crate::process::{self, Histograms, resident_kib, text, until_listening};
 use bare::Load;
 use bench::{Bench, Options, Relation};
 use gatewright_histogram::Histogram;
 use nix::sys::resource::{Resource, getrlimit};
-use serde::Deserialize;
 use serde_json::Value;
 use sink::Sink;
-use std::collections::BTreeMap;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -137,9 +135,6 @@ impl GatewayProcess {
     }
 }
 
-/// Histograms of a gateway's parts by their names.
-type Histograms = BTreeMap<String, Histogram>;
-
 impl GatewayProcess {
     /// Octets that it has had written to the disk so far.
     fn written(&self) -> Result<u64, String> {
@@ -154,10 +149,7 @@ impl GatewayProcess {
         if let Ok(Some(ended)) = self.0.try_wait() {
             return Err(format!("the gateway has ended: {ended}"));
         }
-        let mut status = Command::new(binary);
-        status.args(["status", "--json", "--socket"]).arg(folder.join("devices.sock"));
-        let output = status.stderr(Stdio::null()).output().map_err(text)?;
-        serde_json::from_slice(&output.stdout).map_err(text)
+        process::status(binary, &folder.join("devices.sock"))
     }
 
     /// A gauge of one of its parts.
@@ -172,14 +164,7 @@ impl GatewayProcess {
 
     /// How long what took so far: where late answers have waited.
     fn histograms(&mut self, binary: &Path, folder: &Path) -> Result<Histograms, String> {
-        let status = self.status(binary, folder)?;
-        let parts = status.get("parts").and_then(Value::as_array).into_iter().flatten();
-        let of_part = |part: &Value| part.get("histograms").and_then(Value::as_array).cloned();
-        let histogram = |histogram: Value| {
-            let name = histogram.get("name")?.as_str()?.to_owned();
-            Some((name, Histogram::deserialize(&histogram).ok()?))
-        };
-        Ok(parts.filter_map(of_part).flatten().filter_map(histogram).collect())
+        Ok(process::histograms(&self.status(binary, folder)?))
     }
 }
 

@@ -63,6 +63,12 @@ struct Sliced {
     system: System,
     answered: f64,
     elapsed: Duration,
+    /// Processor time that it had had when the slices began.
+    before: Duration,
+    /// Instances that its container had had before the first load.
+    had: u64,
+    /// The requests of all slices, and of the load before them.
+    numbers: Vec<u64>,
 }
 
 impl Sliced {
@@ -71,49 +77,68 @@ impl Sliced {
         fs::create_dir_all(folder).map_err(text)?;
         let system = System::fresh(binary, folder)?;
         load::container(system.address)?;
-        Ok(Self { system, answered: 0.0, elapsed: Duration::ZERO })
+        let (elapsed, before) = (Duration::ZERO, Duration::ZERO);
+        Ok(Self { system, answered: 0.0, elapsed, before, had: 0, numbers: Vec::new() })
     }
 
     fn load(&mut self, duration: Duration) -> Result<(), String> {
         let made = load::run(self.system.address, What::Create, CONNECTIONS, duration)?;
+        if made.refused > 0.0 {
+            return Err(format!("{} requests refused", made.refused));
+        }
         self.answered += made.answered;
         self.elapsed += made.elapsed;
+        self.numbers.extend(made.numbers);
         Ok(())
     }
 
-    /// Processor time of a creation since it was `before`, and creations in a second.
-    fn cost(&self, before: Duration) -> Result<(f64, f64), String> {
-        let spent = processor(self.system.id())?.saturating_sub(before);
+    /// Loads it before what is measured: the notifications that find room come first.
+    fn begin(&mut self, duration: Duration) -> Result<(), String> {
+        self.had = load::state(self.system.address, "load")?;
+        self.load(duration)?;
+        (self.answered, self.elapsed) = (0.0, Duration::ZERO);
+        self.before = processor(self.system.id())?;
+        Ok(())
+    }
+
+    /// Processor time of a creation, and creations in a second. It must hold all of them.
+    fn end(mut self) -> Result<(f64, f64), String> {
+        let spent = processor(self.system.id())?.saturating_sub(self.before);
+        let (before, numbers) = (self.had, &self.numbers);
+        self.system.check(Answered { container: "load", before, numbers })?;
         Ok((spent.as_secs_f64() / self.answered, self.answered / self.elapsed.as_secs_f64()))
     }
 }
 
 /// What creations cost more while the targets of 200 subscriptions to their container are away: at
-/// two CSEs that differ in nothing else, by turns.
+/// CSEs that differ in nothing else, by turns. Two are without them: what those differ by is noise.
 fn dead(bench: &mut Bench, binary: &Path, folder: &Path, duration: Duration) -> Result<(), String> {
-    let mut alone = Sliced::new(binary, &folder.join("alone"))?;
-    let mut beside = Sliced::new(binary, &folder.join("beside"))?;
+    let new = |name| Sliced::new(binary, &folder.join(name));
+    let mut all = [new("alone")?, new("again")?, new("beside")?];
     let sink = Sink::start()?;
     for number in 0..DEAD {
         let target = format!("http://{}/n{number}", sink.address);
+        let [.., beside] = &all;
         subscribe(beside.system.address, "/cse-in/load", &target)?;
     }
     drop(sink);
-    // The notifications that find room come first.
-    for sliced in [&mut alone, &mut beside] {
-        sliced.load(duration / 2)?;
-        (sliced.answered, sliced.elapsed) = (0.0, Duration::ZERO);
+    for sliced in &mut all {
+        sliced.begin(duration / 2)?;
     }
-    let before = [processor(alone.system.id())?, processor(beside.system.id())?];
     for _slice in 0..SLICES {
-        alone.load(duration / SLICES)?;
-        beside.load(duration / SLICES)?;
+        for sliced in &mut all {
+            sliced.load(duration / SLICES)?;
+        }
     }
-    let [before_alone, before_beside] = before;
-    let (alone, rate_alone) = alone.cost(before_alone)?;
-    let (beside, rate_beside) = beside.cost(before_beside)?;
-    bench.sample("dead_targets_cost_pct", "%", 100.0 * (beside / alone - 1.0));
-    bench.sample("dead_targets_fewer_creates_pct", "%", 100.0 * (1.0 - rate_beside / rate_alone));
+    let [alone, again, beside] = all;
+    let ((alone, rate_alone), (again, rate_again)) = (alone.end()?, again.end()?);
+    let (beside, rate_beside) = beside.end()?;
+    let more = |of: f64, to: f64| 100.0 * (of / to - 1.0);
+    bench.sample("dead_targets_cost_pct", "%", more(beside, f64::midpoint(alone, again)));
+    bench.sample("dead_targets_cost_noise_pct", "%", more(again, alone));
+    let rate = f64::midpoint(rate_alone, rate_again);
+    bench.sample("dead_targets_fewer_creates_pct", "%", -more(rate_beside, rate));
+    bench.sample("dead_targets_fewer_creates_noise_pct", "%", -more(rate_again, rate_alone));
     Ok(())
 }
 

@@ -5,9 +5,9 @@
 //! what they cost is taken from the data path.
 
 use crate::binary;
-use crate::footprint::{RECEIVER, TestNetwork, ticks};
+use crate::footprint::{RECEIVER, TestNetwork};
 use crate::gateway::world::{GATEWAY_CPU, SENDER_CPU, pin};
-use crate::process::{resident_kib, text};
+use crate::process::{processor, resident_kib, text};
 use bench::{Bench, Options, Relation};
 use gatewright_testbed::{Needs, Process, wait_until};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -66,14 +66,18 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
         }
     }
     bench.ratio("web_viewers_pps_ratio", "viewed_pps", "quiet_pps");
+    bench.ratio("web_viewers_pps_noise_ratio", "quiet_again_pps", "quiet_pps");
     bench.difference("web_viewers_cpu_pct", "viewed_cpu_pct", "quiet_cpu_pct");
+    bench.difference("web_viewers_cpu_noise_pct", "quiet_again_cpu_pct", "quiet_cpu_pct");
     bench.difference("web_rss_mib", "viewed_rss_mib", "idle_rss_mib");
     for (key, relation, bound) in PROMISES {
         bench.promise(key, relation, bound);
     }
     bench.note(
         "the gateway and its web interface share a core; sender, receiver and 100 viewers share the \
-         other; windows with and without viewers alternate; the processor time is that at no load",
+         other; windows with and without viewers alternate; the processor time is that at no load; \
+         noise: the same of two windows without viewers; the viewers come by a Unix socket, without \
+         TLS and without a token",
     );
     for problem in problems {
         bench.note(problem);
@@ -250,6 +254,18 @@ fn rate(
     Ok(f64::from(u32::try_from(arrived).unwrap_or(u32::MAX)) / began.elapsed().as_secs_f64())
 }
 
+/// Processor time of a gateway in a window, of one processor's; viewers, if any, are read meanwhile.
+fn processor_pct(
+    gateway: &WebGateway,
+    window: Duration,
+    viewers: Option<&mut Viewers>,
+) -> Result<f64, String> {
+    let (began, before) = (Instant::now(), processor(gateway.id()?)?);
+    rate(&AtomicU64::new(0), window, viewers)?;
+    let spent = processor(gateway.id()?)?.saturating_sub(before);
+    Ok(100.0 * spent.as_secs_f64() / began.elapsed().as_secs_f64())
+}
+
 fn round(bench: &mut Bench, binary: &Path, window: Duration) -> Result<(), String> {
     let network = TestNetwork::new().map_err(text)?;
     let gateway = WebGateway::start(&network, binary)?;
@@ -265,13 +281,10 @@ fn measure(
     window: Duration,
 ) -> Result<(), String> {
     bench.sample("idle_rss_mib", "MiB", gateway.resident_mib()?);
-    let quiet = ticks(gateway.id()?)?;
-    sleep(window);
-    bench.sample("quiet_cpu_pct", "%", (ticks(gateway.id()?)? - quiet) / window.as_secs_f64());
+    bench.sample("quiet_cpu_pct", "%", processor_pct(gateway, window, None)?);
+    bench.sample("quiet_again_cpu_pct", "%", processor_pct(gateway, window, None)?);
     let mut viewers = Viewers::begin(gateway)?;
-    let (viewed, none) = (ticks(gateway.id()?)?, AtomicU64::new(0));
-    rate(&none, window, Some(&mut viewers))?;
-    bench.sample("viewed_cpu_pct", "%", (ticks(gateway.id()?)? - viewed) / window.as_secs_f64());
+    bench.sample("viewed_cpu_pct", "%", processor_pct(gateway, window, Some(&mut viewers))?);
     let mut found = latencies(gateway, &mut viewers)?;
     found.sort_by(f64::total_cmp);
     let p99 = found.get(found.len() * 99 / 100).copied().unwrap_or(f64::INFINITY);
@@ -291,6 +304,7 @@ fn measure(
                 return Err("no datagram arrives through the gateway".to_owned());
             }
             bench.sample("quiet_pps", "packets/s", quiet);
+            bench.sample("quiet_again_pps", "packets/s", rate(&arrived, window, None)?);
             let mut viewers = Viewers::begin(gateway)?;
             bench.sample("viewed_pps", "packets/s", rate(&arrived, window, Some(&mut viewers))?);
             Ok::<_, String>(())

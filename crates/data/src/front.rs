@@ -6,7 +6,9 @@ use crate::{
     driver_buckets::DriverBuckets,
     error::DataError,
     group::FIRST,
-    port::{HandlerValue, KeptHandler, PortAnswer, PortRequest, RequestNumber, TraceOrder},
+    port::{
+        HandlerValue, KeptHandler, PortAnswer, PortRequest, RequestNumber, TraceNumber, TraceOrder,
+    },
     worker::{Command, Tracing},
     workers::{Hand, LinkNow, ShareNow},
 };
@@ -48,7 +50,7 @@ pub(crate) enum PendingAnswer {
     Prepared(Receiver<Result<(), DataError>>),
     Reopened(Receiver<Result<LinkInfo, DataError>>),
     /// The traces of all workers, and those so far if they were ended.
-    Traced(Receiver<Trace>, Option<Vec<Trace>>),
+    Traced(TraceNumber, Receiver<Trace>, Option<Vec<Trace>>),
     /// The times of each worker, and the sum of those that have come.
     Measured(Vec<Receiver<GraphTimes>>, GraphTimes),
 }
@@ -150,17 +152,11 @@ impl Front {
                 self.each(|| Command::Begin)?;
                 PendingAnswer::Ready(PortAnswer::Done)
             }
-            PortRequest::Trace(order) => PendingAnswer::Traced(self.trace(order)?, None),
-            PortRequest::Measure(time) => self.measure(time)?,
-            PortRequest::EndTrace => {
-                self.each(|| Command::EndTrace)?;
-                for waiting in lock(&self.pending).waiting.values_mut() {
-                    if let PendingAnswer::Traced(_, ended) = waiting {
-                        ended.get_or_insert_default();
-                    }
-                }
-                PendingAnswer::Ready(PortAnswer::Done)
+            PortRequest::Trace(order) => {
+                PendingAnswer::Traced(order.number, self.trace(order)?, None)
             }
+            PortRequest::Measure(time) => self.measure(time)?,
+            PortRequest::EndTrace(meant) => self.end_trace(meant)?,
             // Handlers on threads send straight to the readers.
             PortRequest::FlushCaptures | PortRequest::DropPrepared => {
                 PendingAnswer::Ready(PortAnswer::Done)
@@ -193,12 +189,12 @@ impl Front {
     }
 
     fn trace(&self, order: TraceOrder) -> Result<Receiver<Trace>, DataError> {
-        let TraceOrder { link, which, frame, own } = order;
+        let TraceOrder { number, link, which, frame, own } = order;
         let (back, traced) = channel();
         let epoch = Instant::now();
         let tracing = |frame| {
             let trace = Trace::new(link, which, move || epoch.elapsed());
-            Command::Trace(Tracing { trace, frame, own, back: back.clone() })
+            Command::Trace(Tracing { number, trace, frame, own, back: back.clone() })
         };
         match link.zip(frame) {
             Some(frame) => self.first(tracing(Some(frame)))?,
@@ -206,6 +202,19 @@ impl Front {
             None => self.each(|| tracing(None))?,
         }
         Ok(traced)
+    }
+
+    /// Ends this trace, or all.
+    fn end_trace(&self, meant: Option<TraceNumber>) -> Result<PendingAnswer, DataError> {
+        self.each(|| Command::EndTrace(meant))?;
+        for waiting in lock(&self.pending).waiting.values_mut() {
+            if let PendingAnswer::Traced(number, _, ended) = waiting
+                && meant.is_none_or(|meant| meant == *number)
+            {
+                ended.get_or_insert_default();
+            }
+        }
+        Ok(PendingAnswer::Ready(PortAnswer::Done))
     }
 
     fn measure(&self, time: Duration) -> Result<PendingAnswer, DataError> {
@@ -262,7 +271,9 @@ impl Front {
             },
             PendingAnswer::Swapped(old, taken) => self.swapped(old, taken, deadline),
             PendingAnswer::Links(links, got) => self::links(links, got, deadline),
-            PendingAnswer::Traced(traced, ended) => self.traced(traced, ended, deadline),
+            PendingAnswer::Traced(number, traced, ended) => {
+                self.traced(number, traced, ended, deadline)
+            }
             PendingAnswer::Measured(times, sum) => measured(times, sum, deadline),
         }
     }
@@ -292,24 +303,25 @@ impl Front {
 
     fn traced(
         &self,
+        number: TraceNumber,
         traced: Receiver<Trace>,
         ended: Option<Vec<Trace>>,
         deadline: Instant,
     ) -> Result<PortAnswer, Unfinished> {
         if let Some(all) = ended {
-            return ended_trace(traced, all, deadline);
+            return ended_trace(number, traced, all, deadline);
         }
         match until(&traced, deadline) {
             Ok(trace) => {
                 if self.hands.len() > 1 {
                     // The others wait for theirs still.
-                    self.each(|| Command::EndTrace).map_err(Unfinished::Failed)?;
+                    self.each(|| Command::EndTrace(Some(number))).map_err(Unfinished::Failed)?;
                 }
                 Ok(PortAnswer::Traced(trace.steps().to_vec()))
             }
             Err(RecvTimeoutError::Disconnected) => Err(Unfinished::Failed(DataError::Busy)),
             Err(RecvTimeoutError::Timeout) => {
-                Err(Unfinished::Late(Box::new(PendingAnswer::Traced(traced, None))))
+                Err(Unfinished::Late(Box::new(PendingAnswer::Traced(number, traced, None))))
             }
         }
     }
@@ -317,6 +329,7 @@ impl Front {
 
 /// Awaits the traces of all workers, which were told to end them; the longest is the answer.
 fn ended_trace(
+    number: TraceNumber,
     traced: Receiver<Trace>,
     mut all: Vec<Trace>,
     deadline: Instant,
@@ -325,7 +338,7 @@ fn ended_trace(
         match until(&traced, deadline) {
             Ok(trace) => all.push(trace),
             Err(RecvTimeoutError::Timeout) => {
-                let waiting = PendingAnswer::Traced(traced, Some(all));
+                let waiting = PendingAnswer::Traced(number, traced, Some(all));
                 return Err(Unfinished::Late(Box::new(waiting)));
             }
             Err(RecvTimeoutError::Disconnected) => {

@@ -50,7 +50,7 @@ pub use open_capture::{CaptureCloser, OpenCapture};
 pub use plane::{DataPlane, PlanePort};
 pub use port::{
     ANSWER_WITHIN, HandlerOrder, HandlerValue, KeptHandler, Port, PortAnswer, PortRequest,
-    RequestNumber, StageNumber, TraceOrder,
+    RequestNumber, StageNumber, TraceNumber, TraceOrder,
 };
 pub use process::{
     DataProcess, Downtime, FoundPlane, OpenLinks, ProcessCommand, ProcessEvent, ProcessPort,

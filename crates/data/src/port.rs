@@ -17,7 +17,14 @@ use gatewright_stack::{
     Attachment, AttachmentId, GraphTimes, Handler, TraceStep, VirtualLink,
     builtin::{HostPart, Match, Rule, Subnet, Verdict},
 };
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 /// The number of a request, which its answer bears.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -64,8 +71,8 @@ pub enum PortRequest {
     BeginReplays,
     /// Trace one packet. [`PortAnswer::Traced`] when it has gone its way, or the trace is ended.
     Trace(TraceOrder),
-    /// End the running traces. [`PortAnswer::Done`], at once.
-    EndTrace,
+    /// End this trace, or all that run. [`PortAnswer::Done`], at once.
+    EndTrace(Option<TraceNumber>),
     /// Have the packets that were captured until now given to their readers. [`PortAnswer::Done`].
     FlushCaptures,
     /// Measure the times of layers for so long, and report those so far. [`PortAnswer::Measured`].
@@ -81,7 +88,7 @@ impl PortRequest {
                 | Self::DropPrepared
                 | Self::Neighbours(_)
                 | Self::NeighboursUsed(_)
-                | Self::EndTrace
+                | Self::EndTrace(_)
         )
     }
 }
@@ -184,9 +191,24 @@ pub enum HandlerValue {
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct KeptHandler(pub u64);
 
+/// The number of a trace, by which it alone is ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct TraceNumber(pub u64);
+
+impl TraceNumber {
+    /// A number that no other trace of this process has.
+    #[expect(clippy::new_without_default, reason = "two are never equal")]
+    pub fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
 /// An order to trace one packet.
 #[derive(Clone, Debug)]
 pub struct TraceOrder {
+    /// The trace.
+    pub number: TraceNumber,
     /// The link of the packet; any if `None`.
     pub link: Option<LinkIndex>,
     /// Which packet.

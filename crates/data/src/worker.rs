@@ -10,6 +10,7 @@ use crate::{
     group::{Course, Work, WorkerGroup},
     link_counts::LinkCounts,
     neighbours::{Forget, NeighbourUpdate, Neighbourhood},
+    port::TraceNumber,
     waker::Waker,
     workers::ShareNow,
 };
@@ -68,8 +69,8 @@ pub(crate) enum Command {
     Close(LinkIndex, bool),
     /// Trace one packet.
     Trace(Tracing),
-    /// End the trace.
-    EndTrace,
+    /// End the trace, if it is this one or all are meant.
+    EndTrace(Option<TraceNumber>),
     /// Measure the times of layers for so long, by this clock if none is measured yet, and report
     /// those so far.
     Measure(Duration, MeasureClock, Sender<GraphTimes>),
@@ -91,6 +92,7 @@ pub(crate) enum NewDevice {
 
 /// A trace of one packet that begins.
 pub(crate) struct Tracing {
+    pub(crate) number: TraceNumber,
     pub(crate) trace: Trace,
     /// A frame for a link to receive now, instead of the next frame that arrives.
     pub(crate) frame: Option<(LinkIndex, Vec<u8>)>,
@@ -125,8 +127,8 @@ pub(crate) struct Worker {
     pub(crate) downs: DownShares,
     /// Its number.
     pub(crate) own: usize,
-    /// Receives the running trace when it ends.
-    pub(crate) tracing: Option<Sender<Trace>>,
+    /// The running trace, and who receives it when it ends.
+    pub(crate) tracing: Option<(TraceNumber, Sender<Trace>)>,
     /// Links that a command has taken down: they receive and send nothing.
     pub(crate) closed: Vec<bool>,
     /// Until when each link's device counts as being exchanged; zero if it is not.
@@ -426,7 +428,12 @@ impl Worker {
                 }
             }
             Ok(Command::Trace(order)) => self.trace(order, now),
-            Ok(Command::EndTrace) => self.end_trace(now, true),
+            Ok(Command::EndTrace(meant)) => {
+                let running = self.tracing.as_ref().map(|(number, _)| *number);
+                if meant.is_none() || meant == running {
+                    self.end_trace(now, true);
+                }
+            }
             Ok(Command::Measure(time, clock, back)) => {
                 let _unwanted = back.send(self.graph.measure(now + time, clock));
             }
@@ -507,7 +514,7 @@ impl Worker {
         if !self.graph.trace(order.trace) {
             return;
         }
-        self.tracing = Some(order.back);
+        self.tracing = Some((order.number, order.back));
         let Some((mut link, octets)) = order.frame else { return };
         let Some(mut packet) = self.graph.frames().packet_of(&octets) else { return };
         if let Some(own) = order.own {
@@ -528,7 +535,7 @@ impl Worker {
     #[cold]
     fn end_trace(&mut self, now: Duration, is_over: bool) {
         if let Some(trace) = self.graph.take_trace(now, is_over) {
-            let _unwanted = self.tracing.take().map(|back| back.send(trace));
+            let _unwanted = self.tracing.take().map(|(_, back)| back.send(trace));
         }
     }
 

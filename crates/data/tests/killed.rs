@@ -14,7 +14,7 @@
 use gatewright_data::{
     DataError, DataProcess, DataSetup, DeviceSetup, FoundPlane, HandlerNow, HandlerOrder,
     HandlerValue, Pace, Port, PortAnswer, PortRequest, ProcessCommand, ProcessEvent,
-    ProcessStarted, Reopen, TraceOrder, WorkerLink,
+    ProcessStarted, Reopen, TraceNumber, TraceOrder, WorkerLink,
 };
 use gatewright_link::{CaptureConfig, Framing, pcapng::Speed};
 use gatewright_packet::{CHUNK_SIZE, LinkAddress, LinkIndex};
@@ -202,9 +202,10 @@ fn send(port: &impl Port) -> Result<(), DataError> {
     // RFC 791 §3.1: a header of version 5, which IPv4 drops.
     frame.extend([0x55; 40]);
     let which = Match::default();
-    let order = TraceOrder { link: Some(LinkIndex(0)), which, frame: Some(frame), own: None };
+    let (number, link) = (TraceNumber::new(), Some(LinkIndex(0)));
+    let order = TraceOrder { number, link, which, frame: Some(frame), own: None };
     let number = port.submit(PortRequest::Trace(order))?;
-    port.submit(PortRequest::EndTrace)?;
+    port.submit(PortRequest::EndTrace(None))?;
     port.answer(number, PATIENCE)?;
     port.ask(PortRequest::Links)?;
     Ok(())

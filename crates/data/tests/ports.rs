@@ -12,9 +12,10 @@
 )]
 
 use gatewright_data::{
-    Clock, DataProcess, DataSetup, DeviceSetup, HANDLER_TAKEN, HandlerNow, HandlerOrder,
-    HandlerValue, Pace, Port, PortAnswer, PortRequest, ProcessCommand, ProcessStarted, Simulator,
-    StageNumber, TraceOrder, VirtualClock, WorkerLink, Workers, start,
+    Clock, DataError, DataProcess, DataSetup, DeviceSetup, HANDLER_TAKEN, HandlerNow, HandlerOrder,
+    HandlerValue, Pace, Port, PortAnswer, PortRequest, ProcessCommand, ProcessStarted,
+    RequestNumber, Simulator, StageNumber, TraceNumber, TraceOrder, VirtualClock, WorkerLink,
+    Workers, start,
 };
 use gatewright_link::KernelTables;
 use gatewright_packet::{CHUNK_SIZE, LinkAddress, LinkIndex};
@@ -250,14 +251,16 @@ impl<P: Port> Gateway<P> {
                 self.host.remove_route(Prefix::new(Ipv4Addr::new(192, 0, 2, *last), 32).unwrap());
             }
             Operation::Frame(link, octets) => {
+                let trace = TraceNumber::new();
                 let order = TraceOrder {
+                    number: trace,
                     link: Some(*link),
                     which: Match::default(),
                     frame: Some(octets.clone()),
                     own: None,
                 };
                 let number = self.port.submit(PortRequest::Trace(order)).unwrap();
-                self.port.submit(PortRequest::EndTrace).unwrap();
+                self.port.submit(PortRequest::EndTrace(Some(trace))).unwrap();
                 let PortAnswer::Traced(traced) = self.port.answer(number, PATIENCE).unwrap() else {
                     panic!("it was a trace");
                 };
@@ -378,6 +381,45 @@ fn threads_process_and_simulator_do_the_same() {
         assert!(dropped > 3, "seed {seed}: some were dropped");
         drop((handle, process));
         assert!(!std::path::Path::new(&format!("/proc/{id}")).exists(), "no process is left");
+    }
+}
+
+/// A trace of a packet that does not come.
+fn waiting(port: &impl Port) -> (TraceNumber, RequestNumber) {
+    let number = TraceNumber::new();
+    let order = TraceOrder { number, link: None, which: Match::default(), frame: None, own: None };
+    (number, port.submit(PortRequest::Trace(order)).unwrap())
+}
+
+fn only_its_own_trace_ends<P: Port>(side: &Gateway<P>) {
+    let port = &side.port;
+    let (first, answer) = waiting(port);
+    side.settle();
+    let (second, refused) = waiting(port);
+    side.settle();
+    assert!(matches!(port.answer(refused, PATIENCE), Err(DataError::Busy)), "one at a time");
+    port.submit(PortRequest::EndTrace(Some(second))).unwrap();
+    side.settle();
+    let still = port.answer(answer, Duration::ZERO);
+    assert!(matches!(still, Err(DataError::Late)), "the first trace goes on: {still:?}");
+    port.submit(PortRequest::EndTrace(Some(first))).unwrap();
+    let ended = port.answer(answer, PATIENCE);
+    assert!(matches!(&ended, Ok(PortAnswer::Traced(steps)) if steps.is_empty()), "{ended:?}");
+    let (_, again) = waiting(port);
+    port.submit(PortRequest::EndTrace(None)).unwrap();
+    let ended = port.answer(again, PATIENCE);
+    assert!(matches!(ended, Ok(PortAnswer::Traced(_))), "all: {ended:?}");
+}
+
+/// Of several who trace one is refused: its time limit does not end the others' traces.
+#[test]
+fn a_trace_is_ended_by_its_number() {
+    for workers in [1, 2] {
+        let (threads, handle) = threads(workers);
+        only_its_own_trace_ends(&threads);
+        drop(handle);
+        only_its_own_trace_ends(&process(workers).0);
+        only_its_own_trace_ends(&simulated(workers));
     }
 }
 

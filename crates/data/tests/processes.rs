@@ -14,7 +14,7 @@
 
 use gatewright_data::{
     Clock, DataSetup, DeviceSetup, HandlerOrder, HandlerValue, Port, PortAnswer, PortRequest,
-    ThreadPort, TraceOrder, VirtualClock, Waker, WorkerLink, start,
+    ThreadPort, TraceNumber, TraceOrder, VirtualClock, Waker, WorkerLink, start,
 };
 use gatewright_link::KernelTables;
 use gatewright_packet::{CHUNK_SIZE, LinkAddress, LinkIndex};
@@ -122,13 +122,14 @@ fn send(port: &ThreadPort) -> Result<(), Failed> {
     // RFC 791 §3.1: a header of version 5, which IPv4 drops.
     frame.extend([0x55; 40]);
     let order = TraceOrder {
+        number: TraceNumber::new(),
         link: Some(LinkIndex(0)),
         which: Match::default(),
         frame: Some(frame),
         own: None,
     };
     let number = port.submit(PortRequest::Trace(order))?;
-    port.submit(PortRequest::EndTrace)?;
+    port.submit(PortRequest::EndTrace(None))?;
     port.answer(number, PATIENCE)?;
     // Answered at the beginning of a turn: the frame is counted then.
     port.ask(PortRequest::Links)?;

@@ -13,7 +13,8 @@ use crate::{
 };
 use gatewright_data::{
     DataError, DataPlane, Downtime, EventQueue, FoundPlane, HandlerNow, LinkNow, OpenCapture, Pace,
-    PlanePort, Port, PortAnswer, PortRequest, Reopen, RequestNumber, TraceOrder, Waker, WorkerLink,
+    PlanePort, Port, PortAnswer, PortRequest, Reopen, RequestNumber, TraceNumber, TraceOrder,
+    Waker, WorkerLink,
 };
 use gatewright_histogram::Histogram;
 use gatewright_link::LinkInfo;
@@ -436,9 +437,10 @@ impl Planes {
         let is_meant = |own: &&VirtualLink| Some(own.link) == link;
         let own = self.control().plan.virtual_links().iter().find(is_meant).copied();
         let in_graph = frame.is_none().then(|| InGraph::new(&self.control, link));
-        let order = TraceOrder { link, which, frame, own };
+        let trace = TraceNumber::new();
+        let order = TraceOrder { number: trace, link, which, frame, own };
         let number = self.port().submit(PortRequest::Trace(order))?;
-        Ok(Tracing { port: self.port().clone(), number, _in_graph: in_graph })
+        Ok(Tracing { port: self.port().clone(), number, trace, _in_graph: in_graph })
     }
 
     /// The gateway's status and counters.
@@ -637,6 +639,7 @@ impl Detached {
 pub struct Tracing {
     port: PlanePort,
     number: RequestNumber,
+    trace: TraceNumber,
     _in_graph: Option<InGraph>,
 }
 
@@ -714,7 +717,7 @@ impl Tracing {
             match self.port.answer(self.number, left.min(WANTED_LOOK)) {
                 Err(DataError::Late) if left > WANTED_LOOK && is_wanted() => {}
                 Err(DataError::Late) => {
-                    self.port.submit(PortRequest::EndTrace)?;
+                    self.port.submit(PortRequest::EndTrace(Some(self.trace)))?;
                     break self.port.answer(self.number, TRACED_WITHIN)?;
                 }
                 answer => break answer?,

@@ -59,8 +59,7 @@ fn a_trace_is_for_operators_and_ends() {
     assert_eq!(audited(&started).len(), 1);
 }
 
-/// Traces until nothing else is being traced; a trace that is no longer wanted would last 60 s. For a second,
-/// in which it is told so: one that ends by itself ends all traces.
+/// Traces until nothing else is being traced; a trace that is no longer wanted would last 60 s.
 fn until_traced(started: &Started, role: AccessRole) {
     let began = Instant::now();
     loop {

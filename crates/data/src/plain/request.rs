@@ -6,18 +6,19 @@ use crate::{
     error::DataError,
     neighbours::{Forget, NeighbourUpdate},
     port::{
-        HandlerOrder, HandlerValue, KeptHandler, PortAnswer, PortRequest, StageNumber, TraceOrder,
+        HandlerOrder, HandlerValue, KeptHandler, PortAnswer, PortRequest, StageNumber, TraceNumber,
+        TraceOrder,
     },
     worker::Pace,
 };
 use gatewright_stack::{GraphTimes, TimeSum, builtin::HostPart};
 
-plain_newtype!(CaptureNumber, StageNumber, KeptHandler);
+plain_newtype!(CaptureNumber, StageNumber, KeptHandler, TraceNumber);
 plain_enum!(HostPart { 0 => Deliver, 1 => Copy, 2 => Send });
 plain_struct!(Pace { spin });
 plain_struct!(Forget { link, address });
 plain_struct!(NeighbourUpdate { link, address, station });
-plain_struct!(TraceOrder { link, which, frame, own });
+plain_struct!(TraceOrder { number, link, which, frame, own });
 
 plain_enum!(HandlerValue {
     0 => Count,
@@ -69,7 +70,7 @@ plain_enum!(PortRequest {
     8 => SetLink { link, up },
     9 => BeginReplays,
     10 => Trace(order),
-    11 => EndTrace,
+    11 => EndTrace(trace),
     12 => FlushCaptures,
     13 => Prepare(order),
     14 => DropPrepared,
@@ -171,6 +172,11 @@ mod tests {
         }
     }
 
+    fn a_trace(link: LinkIndex, which: Match) -> PortRequest {
+        let (number, frame) = (TraceNumber(8), Some(vec![1, 2]));
+        PortRequest::Trace(TraceOrder { number, link: Some(link), which, frame, own: None })
+    }
+
     #[test]
     fn every_request_comes_back_from_its_octets() {
         let link = LinkIndex(2);
@@ -229,13 +235,9 @@ mod tests {
             PortRequest::DropPrepared,
             PortRequest::SetLink { link, up: false },
             PortRequest::BeginReplays,
-            PortRequest::Trace(TraceOrder {
-                link: Some(link),
-                which: matching,
-                frame: Some(vec![1, 2]),
-                own: None,
-            }),
-            PortRequest::EndTrace,
+            a_trace(link, matching),
+            PortRequest::EndTrace(None),
+            PortRequest::EndTrace(Some(TraceNumber(8))),
             PortRequest::FlushCaptures,
             PortRequest::Measure(Duration::from_secs(3)),
         ] {

@@ -269,7 +269,7 @@ impl Server {
             }
             Some(Incoming::Adopted) => {
                 // Those of a control plane that is gone, whose trace keeps others out.
-                let _ended = self.shared.port().submit(PortRequest::EndTrace);
+                let _ended = self.shared.port().submit(PortRequest::EndTrace(None));
                 let _closed = self.shared.port().submit(PortRequest::DropPrepared);
                 self.outstanding.clear();
                 self.orders.clear();

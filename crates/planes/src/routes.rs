@@ -198,6 +198,23 @@ impl Planes {
         })
     }
 
+    /// The routes in force from place `offset` on, at most `limit`, and how many there are in all.
+    /// Places are those of [`Self::routes`], until a route comes or goes.
+    pub fn routes_from(&self, offset: usize, limit: usize) -> (Vec<RouteStatus>, usize) {
+        self.change(|control| {
+            let v4 = control.host.routes().map(|(to, route)| (RouteTo::V4(to), route));
+            let v6 = control.host.routes6().map(|(to, route)| (RouteTo::V6(to), route));
+            let (mut total, mut page) = (0, Vec::new());
+            for (place, (to, route)) in v4.chain(v6).enumerate() {
+                total = place + 1;
+                if place >= offset && page.len() < limit {
+                    page.push(route_status(control, to, route));
+                }
+            }
+            (page, total)
+        })
+    }
+
     /// Refuses changes where all links are shared with the kernel: only its routes are followed.
     fn refuse_if_shared(&self) -> Result<(), String> {
         if self.change(|control| control.host.interfaces().iter().all(|own| own.shared)) {

@@ -193,6 +193,12 @@ fn described(endpoint: Endpoint) -> Described {
     }
 }
 
+/// The part of a list that is asked for.
+static ROWS: &[(&str, &str, &str)] = &[
+    ("offset", "integer", "Rows that are left out before the first."),
+    ("limit", "integer", "Rows at most, 1 to 500; 500 if not given."),
+];
+
 /// The endpoints about descriptions, reports, the network, and changes.
 fn further(endpoint: Endpoint) -> Described {
     match endpoint {
@@ -213,14 +219,20 @@ fn further(endpoint: Endpoint) -> Described {
                 object(&[("node", "string"), ("reached", "boolean"), ("hops", "array")]),
             )
         },
-        Endpoint::Routes => Described::json(
-            "The routes in force, as `gatewright route --json` has them.",
-            object(&[("routes", "array")]),
-        ),
-        Endpoint::Neighbours => Described::json(
-            "The known neighbours, as `gatewright neigh --json` has them.",
-            object(&[("neighbours", "array")]),
-        ),
+        Endpoint::Routes => Described {
+            query: ROWS,
+            ..Described::json(
+                "The routes in force, as `gatewright route --json` has them; `total` of them.",
+                object(&[("routes", "array"), ("total", "integer")]),
+            )
+        },
+        Endpoint::Neighbours => Described {
+            query: ROWS,
+            ..Described::json(
+                "The known neighbours, as `gatewright neigh --json` has them; `total` of them.",
+                object(&[("neighbours", "array"), ("total", "integer")]),
+            )
+        },
         other => changed(other),
     }
 }

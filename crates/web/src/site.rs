@@ -20,7 +20,7 @@ use crate::{
 use gatewright_config::Web;
 use gatewright_gateway::{
     Gateway, LogEvent, LogLevel,
-    api::{ControlRequest, StatusAnswer},
+    api::StatusAnswer,
     metrics::{self, OPEN_METRICS},
 };
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -400,8 +400,8 @@ impl Site {
             Endpoint::RollBack => self.roll_back(asked, body).await,
             Endpoint::LabReports => self.lab_reports().await,
             Endpoint::LabReport => self.lab_report(asked).await,
-            Endpoint::Routes => self.network(ControlRequest::Routes).await,
-            Endpoint::Neighbours => self.network(ControlRequest::Neighbours).await,
+            Endpoint::Routes => self.routes(uri.query()).await,
+            Endpoint::Neighbours => self.neighbours(uri.query()).await,
             other => {
                 // `dispatch` has found it in the table of routes, so it has an answer.
                 let change = ChangeRequest::of(other).ok_or_else(|| other_method("none"))?;

@@ -21,7 +21,7 @@ use gatewright_gateway::api;
 use gatewright_web::tokens::AccessRole;
 use serde_json::{Value, json};
 use started::Started;
-use std::{fs, ops::Deref, path::Path};
+use std::{collections::HashSet, fs, ops::Deref, path::Path};
 
 /// A gateway of one link in memory, with a token of each role and a log of changes.
 struct Changed(Started);
@@ -102,6 +102,44 @@ fn an_operator_changes_what_the_control_socket_does() {
     assert!(!is_up());
     gateway.made("link", &json!({ "name": "lan", "up": true }));
     assert!(is_up());
+}
+
+/// Lists without a bound of their own are answered in pages.
+#[test]
+fn routes_and_neighbours_come_in_pages() {
+    let gateway = Changed::new();
+    let (before, added) = (gateway.get("/api/v1/routes")["total"].as_u64().unwrap(), 601);
+    for number in 0..added {
+        let to = format!("10.{}.{}.0/24", number / 256, number % 256);
+        gateway.made("routes/add", &json!({ "to": to, "link": "lan" }));
+    }
+    let page = |of: &str, query: &str| {
+        let found = gateway.get(&format!("/api/v1/{of}?{query}"));
+        let rows = found[of].as_array().unwrap();
+        (rows.iter().map(ToString::to_string).collect::<Vec<_>>(), found["total"].as_u64().unwrap())
+    };
+    let total = before + added;
+    let (first, all) = page("routes", "");
+    assert_eq!((first.len(), all), (500, total), "a page without being asked for");
+    let (mut routes, _) = page("routes", "limit=500");
+    routes.extend(page("routes", "offset=500").0);
+    let different: HashSet<_> = routes.iter().collect();
+    assert_eq!(different.len() as u64, total, "each once");
+    assert_eq!(page("routes", "offset=7&limit=2").0, routes[7..9]);
+    assert_eq!(page("routes", "offset=9999999").0.len(), 0);
+    for number in 1..=3 {
+        let neighbour = json!({ "address": format!("192.0.2.{}", number + 20), "mac": MAC });
+        gateway.made("neighbours/add", &neighbour);
+    }
+    let (two, all) = page("neighbours", "offset=1&limit=2");
+    assert_eq!((two.len(), all), (2, 3), "{two:?}");
+    for bad in ["limit=0", "limit=501", "limit=x", "offset=-1", "page=2"] {
+        for of in ["routes", "neighbours"] {
+            let (status, _, answer) =
+                gateway.0.get(AccessRole::Operator, &format!("/api/v1/{of}?{bad}"));
+            assert_eq!(status, 400, "{of} {bad}: {answer}");
+        }
+    }
 }
 
 /// What is changed, and what is refused, is in the log of changes and in that of events, with who.

@@ -2,12 +2,11 @@
 
 use crate::codes;
 use crate::position::MessagePosition;
-use crate::redact::REMOVED;
 use crate::shape::{self, Findings};
 pub(crate) use crate::tables::Form;
 use crate::tables::Key;
 use crate::values::{self, Prefix};
-use gatewright_diagnostic::{Code, Diagnostic, nearest};
+use gatewright_diagnostic::{Code, Diagnostic, REMOVED, nearest};
 use gatewright_stack::builtin::PortRange;
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};

@@ -63,7 +63,7 @@ pub use model::{
     SystemIdField, UDP_CLIENTS_MAX, UdpGateway, VirtualTag, WORKERS_MAX, Web, WebTls,
 };
 pub use position::MessagePosition;
-pub use redact::{REMOVED, RedactedDescription, redacted, without_values};
+pub use redact::{RedactedDescription, redacted, without_values};
 pub use reload::{fixed_keys, fixed_keys_of, is_fixed, place_of};
 pub use schema::schema;
 pub use templates::{TEMPLATES, Template};

@@ -5,11 +5,9 @@
 //! later version adds, until somebody lists it. Comments are left out, as anything may stand there.
 
 use crate::tables::{Form, Key, ROOT, Shape, Table};
+use gatewright_diagnostic::REMOVED;
 use std::{collections::BTreeSet, fmt::Write};
 use toml::de::{DeTable, DeValue};
-
-/// Stands in place of what was removed.
-pub const REMOVED: &str = "REMOVED";
 
 /// Keys whose text names a file, an identifier of a standard, or a size.
 const PUBLIC_TEXTS: [&str; 15] = [

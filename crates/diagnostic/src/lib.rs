@@ -19,6 +19,7 @@ mod secrets;
 mod source;
 
 pub use render::shown;
+pub use secrets::REMOVED;
 pub use source::{Position, Source, SourceId, Sources, Span};
 
 use secrets::without_userinfo;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 /// Stands in place of what is not shown.
-const REMOVED: &str = "REMOVED";
+pub const REMOVED: &str = "REMOVED";
 
 /// A text with [`REMOVED`] in place of its secrets.
 pub(crate) struct Redacted<'a> {

@@ -10,6 +10,7 @@
 mod common;
 
 use common::{folder, gatewright, with_input};
+use gatewright_testbed::Needs;
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -172,6 +173,32 @@ fn a_saved_token_is_for_its_owner_alone() {
     assert!(twice.code != 0 && !fs::exists(path("second")).unwrap(), "{}", twice.err);
     let list = gatewright(&["web", "token", "list", &description]).out;
     assert_eq!(list, "viewer   me\n");
+}
+
+/// Saves a token on a full disk, and shows what is there then.
+const FULL_DISK: &str =
+    "mount -t tmpfs -o size=4k none \"$2\" && head -c 4096 /dev/zero > \"$2/ballast\"
+    \"$1\" web token add \"$3\" --name me --role viewer --save \"$2/token\"
+    echo \"$? $(ls \"$2\")\"";
+
+/// Neither a file without a token is left, nor a token that nobody has seen.
+#[test]
+fn a_token_that_cannot_be_saved_is_not_made() {
+    if let Some(missing) = Needs::new().namespaces().program("unshare").missing() {
+        return println!("skipped: needs {missing}");
+    }
+    let folder = folder("full-token");
+    let web = "[web]\nlisten = \"127.0.0.1:7087\"\ntokens = \"web-tokens\"\n";
+    fs::write(folder.join("gateway.toml"), format!("{GOOD}{web}")).unwrap();
+    fs::create_dir_all(folder.join("disk")).unwrap();
+    let mut script = Command::new("unshare");
+    script.args(["-m", "sh", "-c", FULL_DISK, "sh", env!("CARGO_BIN_EXE_gatewright")]);
+    let output = script.args(["disk", "gateway.toml"].map(|it| folder.join(it))).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "69 ballast\n", "{said}");
+    assert!(said.contains("disk/token: No space left on device"), "{said}");
+    let list = gatewright(&["web", "token", "list", folder.join("gateway.toml").to_str().unwrap()]);
+    assert!(!list.out.contains("me"), "{}", list.out);
 }
 
 #[test]

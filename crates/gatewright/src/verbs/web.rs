@@ -6,14 +6,13 @@ use gatewright_command::{
     description::Description,
     exit::{Exit, Failure},
     face::Face,
+    new_file::{OWNER_ONLY, is_there, write_new},
 };
 use gatewright_config::Config;
 use gatewright_gateway::doctor::{CheckState, SystemCheck};
 use gatewright_web::tokens::{AccessRole, KnownToken, TokenFile};
 use serde_json::json;
-use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
 pub(crate) const JSON: &str = "token add: {file, name, role, token}, with --save {file, name, role, saved}; token list: {file, tokens: \
@@ -131,24 +130,20 @@ impl AddToken {
         let Self { file, name, role, save } = self;
         let file = tokens_of(face, &file)?;
         // Before the token is made: one that nobody has seen would be of no use.
-        let saved = match &save {
-            Some(path) => {
-                let mut new = File::options();
-                let new = new.write(true).create_new(true).mode(OWNER_ONLY).open(path);
-                Some((path, new.map_err(|error| Failure::file(&path.to_string_lossy(), &error))?))
-            }
-            None => None,
-        };
-        let made = file.add(role, &name);
-        if let (Some((path, _)), Err(_)) = (&saved, &made) {
-            // It is empty, and this command has made it.
-            let _left = fs::remove_file(path);
+        if let Some(path) = &save
+            && path.symlink_metadata().is_ok()
+        {
+            return Err(is_there(path).into());
         }
-        let token = made.map_err(|error| failure(&file, &error))?;
+        let token = file.add(role, &name).map_err(|error| failure(&file, &error))?;
         let path = file.path().display().to_string();
-        if let Some((to, mut new)) = saved {
+        if let Some(to) = save {
+            let written = write_new(&to, format!("{token}\n").as_bytes(), OWNER_ONLY);
+            if let Err(why) = written {
+                file.remove(&name).map_err(|error| failure(&file, &error))?;
+                return Err(why.into());
+            }
             let to = to.display().to_string();
-            writeln!(new, "{token}").map_err(|error| Failure::file(&to, &error))?;
             let answer = json!({ "file": path, "name": name, "role": role, "saved": to });
             face.answer(&answer, String::new)?;
             face.note(&format!("{to}: the token {name}, of which {path} keeps a hash"));
@@ -161,9 +156,6 @@ impl AddToken {
         Ok(Exit::Success)
     }
 }
-
-/// The mode of a file that holds a token.
-const OWNER_ONLY: u32 = 0o600;
 
 /// The file of tokens that a description names.
 fn tokens_of(face: Face, file: &str) -> Result<TokenFile, Failure> {

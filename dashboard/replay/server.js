@@ -30,6 +30,8 @@ export const REPORT_FIELDS = {
 
 /** Paths of changes as the control socket takes them. */
 const CHANGES = [
+  'handlers/attach',
+  'handlers/detach',
   'link',
   'routes/add',
   'routes/remove',
@@ -128,12 +130,22 @@ class Replay {
     response.end(`event: end\ndata: {"packets":${steps.length},"missed":0}\n\n`);
   }
 
-  /** Takes any change but a route to `nowhere`. */
+  /** Takes any change but one to or at `nowhere`. */
   async change(request, response) {
     const asked = JSON.parse(await body(request));
     const error = 'nowhere is no network: 192.0.2.0/24, default';
-    if (asked.to === 'nowhere') json(response, 400, { error });
+    if (asked.at === 'nowhere') json(response, 400, { error: 'nowhere is no position' });
+    else if (asked.to === 'nowhere') json(response, 400, { error });
     else json(response, 200, asked);
+  }
+
+  /** A page of a list, as the gateway answers it. */
+  rows(response, name, query) {
+    const all = this.recording[name]?.[name];
+    const offset = Number(query.get('offset') ?? 0);
+    const page = all?.slice(offset, offset + Number(query.get('limit') ?? 500));
+    const document = all && { [name]: page, total: all.length };
+    this.tell(response, document, 'this gateway has no links');
   }
 
   /** Answers a request of the API; returns whether it is one. */
@@ -161,9 +173,8 @@ class Replay {
       '/api/v1/reload': () => json(response, 200, { changes: recording.config.differences }),
       '/api/v1/trace': () => this.trace(request, response),
       '/api/v1/tap': () => this.tap(request, response),
-      '/api/v1/routes': () => this.tell(response, recording.routes, 'this gateway has no links'),
-      '/api/v1/neighbours': () =>
-        this.tell(response, recording.neighbours, 'this gateway has no links'),
+      '/api/v1/routes': () => this.rows(response, 'routes', searchParams),
+      '/api/v1/neighbours': () => this.rows(response, 'neighbours', searchParams),
       ...Object.fromEntries(
         CHANGES.map((path) => [`/api/v1/${path}`, () => this.change(request, response)]),
       ),

@@ -308,6 +308,80 @@ test('an operator changes links, routes, neighbours and the level of the log', a
   await close();
 });
 
+test('an operator attaches and detaches handlers', async () => {
+  const { page, said, close } = await open(await recorded('router'), {}, 'layers');
+  const sent = async (path, act) => {
+    const [request] = await Promise.all([page.waitForRequest(`**/api/v1/${path}`), act()]);
+    return request.postDataJSON();
+  };
+  const handlers = page.locator('[aria-labelledby=drops]');
+  const form = handlers.locator('form');
+  const attach = () => form.locator('button').click();
+  await form.locator('[name=at]').fill('ether:ipv4');
+  const at = { at: 'ether:ipv4', side: 'receive' };
+  assert.deepEqual(await sent('handlers/attach', attach), { handler: 'count', ...at });
+  await page.waitForSelector('p.good:text("count is attached at ether:ipv4")');
+  assert.equal(await form.locator('[name=at]').inputValue(), '');
+
+  await form.locator('[name=handler]').selectOption('rate-limit');
+  await form.locator('[name=at]').fill('ether:ipv4');
+  await form.locator('[name=rate]').fill('100');
+  await form.locator('[name=link]').selectOption('lan');
+  assert.deepEqual(await axe(page), []);
+  const limit = { handler: 'rate-limit', ...at, link: 'lan', rate: 100 };
+  assert.deepEqual(await sent('handlers/attach', attach), limit);
+
+  // Without a condition all packets are dropped: that is asked once more.
+  await page.waitForSelector('p.good:text("rate-limit is attached")');
+  await form.locator('[name=handler]').selectOption('drop');
+  await form.locator('[name=at]').fill('frame');
+  let orders = 0;
+  page.on('request', (request) => (orders += request.url().endsWith('handlers/attach') ? 1 : 0));
+  await attach();
+  await form.locator('button:text("Drop all packets there")').waitFor();
+  assert.equal(orders, 0);
+  const all = { handler: 'drop', at: 'frame', side: 'receive' };
+  assert.deepEqual(await sent('handlers/attach', attach), all);
+
+  // What is refused is said in the gateway's words, and can be corrected.
+  await page.waitForSelector('p.good:text("drop is attached")');
+  await form.locator('[name=at]').fill('nowhere');
+  await attach();
+  await page.waitForSelector('p.bad:text("nowhere is no position")');
+  assert.equal(await form.locator('[name=at]').inputValue(), 'nowhere');
+
+  const count = handlers.locator('p.row', { hasText: 'tap ether:ipv4 receive on lan' });
+  await count.locator('button').first().click();
+  const gone = await sent('handlers/detach', () =>
+    count.locator('button:text("Detach count")').click(),
+  );
+  assert.deepEqual(gone, { id: 1 });
+  await page.waitForSelector('p.good:text("count is detached")');
+  assert.deepEqual(await axe(page), []);
+  // The browser tells of the answer 400.
+  assert.deepEqual(said.filter((line) => !line.includes('400')), []);
+  await close();
+});
+
+test('a viewer attaches nothing', async () => {
+  const { page, said, close } = await open(await recorded('router'), { role: 'viewer' }, 'layers');
+  await page.waitForSelector('[aria-labelledby=drops] p.row');
+  assert.equal(await page.locator('main form, [aria-labelledby=drops] button').count(), 0);
+  assert.deepEqual(said, []);
+  await close();
+});
+
+test('of a long list the first rows are asked for, and the rest is counted', async () => {
+  const recording = await recorded('router');
+  const [route] = recording.routes.routes;
+  recording.routes.routes = Array.from({ length: 1234 }, (_, n) => ({ ...route, to: `r${n}` }));
+  const { page, said, close } = await open(recording, {}, 'network');
+  await page.locator('[aria-labelledby=routes] p', { hasText: /and 1.034 more/ }).waitFor();
+  assert.equal(await page.locator('[aria-labelledby=routes] tbody tr').count(), 200);
+  assert.deepEqual(said, []);
+  await close();
+});
+
 test('a viewer sees the network and changes nothing', async () => {
   const { page, said, close } = await open(await recorded('router'), { role: 'viewer' }, 'network');
   await page.waitForSelector('td:text("198.51.100.0/24")');

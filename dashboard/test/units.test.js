@@ -21,6 +21,7 @@ const { octets, capture } = await load('packet');
 const { pairs, tap } = await load('tap');
 const { draw, mean, means } = await load('layers');
 const { filled, way } = await load('network');
+const { attachment } = await load('attach');
 const { ofMesh, meshviewer } = await load('topology');
 const { ground } = await load('granted');
 const { curve } = await load('readings');
@@ -43,6 +44,25 @@ test('a change has the fields that are filled in', () => {
   for (const [name, value] of [['to', ' 198.51.100.0/24 '], ['via', ''], ['link', '  ']])
     form.append(name, value);
   assert.deepEqual(filled(form), { to: '198.51.100.0/24' });
+});
+
+test('an order to attach has numbers, and conditions by themselves', () => {
+  const order = (fields) => {
+    const form = new FormData();
+    for (const [name, value] of Object.entries(fields)) form.append(name, value);
+    return attachment(form);
+  };
+  const at = { at: 'ether:ipv4', side: 'receive', link: '' };
+  assert.deepEqual(order({ handler: 'count', ...at }), {
+    handler: 'count',
+    at: 'ether:ipv4',
+    side: 'receive',
+  });
+  const limit = order({ handler: 'rate-limit', ...at, link: 'lan', rate: ' 100', burst: '' });
+  assert.deepEqual([limit.rate, limit.burst, limit.link], [100, undefined, 'lan']);
+  const drop = order({ handler: 'drop', ...at, source: '192.0.2.0/24', protocol: '', port: '53' });
+  assert.deepEqual(drop.match, { source: '192.0.2.0/24', port: 53 });
+  assert.equal('port' in drop, false);
 });
 
 test('the way of a route is in words', () => {

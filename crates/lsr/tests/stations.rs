@@ -24,6 +24,7 @@ fn main() -> ExitCode {
         trial("a_station_gets_its_address_across_the_mesh", dhcp.as_deref(), dhcp_across),
         trial("of_two_nodes_on_a_segment_one_forwards", none.as_deref(), shared_segment),
         trial("a_station_that_moves_is_found_again", none.as_deref(), moved_station),
+        trial("nodes_that_do_not_hear_each_other_share_a_link", none.as_deref(), hidden_nodes),
         trial("frames_of_vlans_do_not_leave_them", none.as_deref(), vlans_stay),
     ];
     libtest_mimic::run(&arguments, trials).exit_code()
@@ -186,6 +187,32 @@ fn two_stations() -> Result<(), Failed> {
         .iter()
         .any(|to| site.port(2).stations.contains(&to.node) && to.paths[0].behind.is_some());
     assert!(behind, "{:?}", site.state(0).destinations);
+    Ok(())
+}
+
+/// Three nodes with one interface each, as on the air: the first and the last hear only the one between.
+fn hidden_nodes() -> Result<(), Failed> {
+    const AIR: usize = 9;
+    let mut site = Site::new(3, &[])?;
+    let air = site.switch()?;
+    for node in 0..3 {
+        let (at, name) = (site.nodes[node].clone(), format!("air{node}"));
+        site.cable((&at, &towards(AIR)), (&air, &name), true)?;
+        air.ip(&["link", "set", &name, "master", "br0"])?;
+        // Isolated ports reach only ports that are not.
+        let isolated = if node == 1 { "off" } else { "on" };
+        air.ip(&["link", "set", &name, "type", "bridge_slave", "isolated", isolated])?;
+    }
+    for node in 0..3 {
+        site.start(node, &[AIR], &[])?;
+    }
+    let first = site.nodes[0].clone();
+    assert!(wait_until(LIMIT, || pings(&first, &["-c1"], "10.99.0.3").is_ok_and(|ok| ok)));
+    assert!(pings(&first, &["-c20"], "10.99.0.3")?);
+    stream(&first, &site.nodes[2], "10.99.0.3:5001")?;
+    let middle = &site.state(1).node;
+    let paths: Vec<_> = site.state(0).destinations.into_iter().flat_map(|to| to.paths).collect();
+    assert!(paths.iter().any(|path| path.relays == [middle.clone()]), "{paths:?}");
     Ok(())
 }
 

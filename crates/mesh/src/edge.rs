@@ -120,21 +120,13 @@ pub struct LinkProperties {
     pub delay_us: u16,
     /// Largest frame in octets; 0 if there is no limit.
     pub frame_limit: u16,
-    /// Whether more than two nodes can be on it.
-    pub shared: bool,
     /// This node's link-layer address on it.
     pub address: LinkAddress,
 }
 
 impl Default for LinkProperties {
     fn default() -> Self {
-        Self {
-            cost: 10,
-            delay_us: 100,
-            frame_limit: 1_500,
-            shared: false,
-            address: LinkAddress::NONE,
-        }
+        Self { cost: 10, delay_us: 100, frame_limit: 1_500, address: LinkAddress::NONE }
     }
 }
 

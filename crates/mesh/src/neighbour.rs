@@ -220,6 +220,15 @@ impl Neighbourhood {
         }
     }
 
+    /// Whether the link has a usable neighbour that may not hear another one there: the other one's list
+    /// lacks it. So what the other one sends to all must be passed on also on the link that it came by.
+    pub(crate) fn has_hidden(&self, from: Adjacency) -> bool {
+        let known = self.all.get(&from).map_or(&[][..], |known| &known.list);
+        self.on(from.link).any(|(at, near)| {
+            *at != from && near.is_usable() && known.binary_search(&at.node).is_err()
+        })
+    }
+
     /// The cheapest usable adjacency with a node.
     pub(crate) fn best(&self, node: NodeId) -> Option<Adjacency> {
         let usable = self.all.iter().filter(|(at, known)| at.node == node && known.is_usable());

@@ -15,7 +15,7 @@ fn node(id: u64, trust: MeshTrust) -> MeshNode {
     let mut settings = MeshSettings::new(NodeId(id), 1, Profile::Default);
     settings.trust = trust;
     let mut node = MeshNode::new(settings);
-    let properties = LinkProperties { shared: true, ..LinkProperties::default() };
+    let properties = LinkProperties::default();
     node.handle(Duration::ZERO, MeshInput::LinkUp { link: LINK, properties });
     node
 }

@@ -15,7 +15,7 @@ const MS: Duration = Duration::from_millis(1);
 fn node() -> MeshNode {
     let mut node = MeshNode::new(MeshSettings::new(OWN, 1, Profile::Default));
     for link in 0..2 {
-        let properties = LinkProperties { shared: true, ..LinkProperties::default() };
+        let properties = LinkProperties::default();
         let input = MeshInput::LinkUp { link: LinkIndex(link), properties };
         node.handle(Duration::ZERO, input);
     }

@@ -241,7 +241,7 @@ impl MeshNode {
         }
         self.counters.broadcasts_relayed += 1;
         let message = Message::Broadcast(Broadcast { hops_left, ..message });
-        self.flood(&message, Some(from.link));
+        self.flood(&message, Some(from));
     }
 
     /// Whether this node relays broadcasts.

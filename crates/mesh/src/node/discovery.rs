@@ -216,7 +216,7 @@ impl MeshNode {
             RequestWay::Flood
         };
         match way {
-            RequestWay::Flood => self.flood(&Message::Request(request), Some(from.link)),
+            RequestWay::Flood => self.flood(&Message::Request(request), Some(from)),
             RequestWay::Next(next) => self.send_to(next, &Message::Request(request)),
             RequestWay::Nowhere => {
                 self.counters.requests_unrouted += 1;
@@ -261,12 +261,11 @@ impl MeshNode {
         }
     }
 
-    /// Sends a message on every link; not on one of two ends that it came from.
-    pub(super) fn flood(&mut self, message: &Message<'_>, from: Option<LinkIndex>) {
-        let links: Vec<LinkIndex> = (self.near.links.iter())
-            .filter(|&(&link, known)| known.properties.shared || Some(link) != from)
-            .map(|(&link, _)| link)
-            .collect();
+    /// Sends a message on every link; on that by which it came only if it has not reached all there.
+    pub(super) fn flood(&mut self, message: &Message<'_>, from: Option<Adjacency>) {
+        let done = from.filter(|&from| !self.near.has_hidden(from)).map(|from| from.link);
+        let links = self.near.links.keys().copied().filter(|&link| Some(link) != done);
+        let links: Vec<LinkIndex> = links.collect();
         if links.is_empty() {
             return;
         }

@@ -52,7 +52,7 @@ mod tests {
 
     fn link_up(link: LinkIndex, index: usize) -> MeshInput<'static> {
         let address = address(index);
-        let properties = LinkProperties { shared: true, address, ..LinkProperties::default() };
+        let properties = LinkProperties { address, ..LinkProperties::default() };
         MeshInput::LinkUp { link, properties }
     }
 

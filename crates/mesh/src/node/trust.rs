@@ -188,7 +188,7 @@ mod tests {
             settings.trust = MeshTrust::Pki(Box::new((key(index), members.clone())));
             let mut node = MeshNode::new(settings);
             let address = address(index);
-            let properties = LinkProperties { shared: true, address, ..LinkProperties::default() };
+            let properties = LinkProperties { address, ..LinkProperties::default() };
             node.handle(Duration::ZERO, MeshInput::LinkUp { link: LINK, properties });
             node
         };

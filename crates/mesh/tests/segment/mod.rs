@@ -122,7 +122,7 @@ pub(crate) fn node(index: usize, epoch: u32, trust: &MeshTrust) -> MeshNode {
     settings.trust = trust.clone();
     let mut node = MeshNode::new(settings);
     let address = own_address(index);
-    let properties = LinkProperties { shared: true, address, ..LinkProperties::default() };
+    let properties = LinkProperties { address, ..LinkProperties::default() };
     node.handle(Duration::ZERO, MeshInput::LinkUp { link: LINK, properties });
     node
 }

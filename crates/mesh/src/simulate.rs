@@ -4,13 +4,17 @@
 //! label or a path, the invariants are checked: no packet runs in a circle, none is delivered to a
 //! node that it is not for, and every label of the data path belongs to a path of its node.
 
+mod air;
 mod datapath;
 mod invariants;
+mod mobility;
 mod queue;
 mod scenario;
 mod segments;
 mod world;
 
+pub use air::AIR_NODES_MAX;
+pub use mobility::{MOBILITY_LINKS, MOBILITY_NODES, Mobility, MobilityOutcome};
 pub use scenario::{
     MeshExperiment, MeshFigure, MeshReport, MeshScenario, MeshShape, SCENARIO_NODES_MAX,
 };

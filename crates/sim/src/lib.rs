@@ -3,7 +3,8 @@
 //! A [`World`] has hosts with datagrams and streams behind the traits of `gatewright-edge`, so that
 //! an event loop and its machines run in it unchanged.
 //!
-//! A [`Topology`] has nodes and the links between them: lines, grids, random places.
+//! A [`Topology`] has nodes and the links between them: lines, grids, random places. [`WalkingNodes`] move, and
+//! those that are nearest to each other have links.
 //!
 //! A [`Segment`] joins ports as a hub, a switch or a radio does. It reads no clock: every call is
 //! given the time, and [`Segment::poll_timeout`] returns when the next frame arrives. The same seed
@@ -27,12 +28,14 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod mobility;
 mod network;
 mod random;
 mod segment;
 mod topology;
 mod world;
 
+pub use mobility::WalkingNodes;
 pub use network::{SimDatagrams, SimListener, SimNetwork, SimPeer, SimPoller, SimStream, World};
 pub use random::{Chance, Random};
 pub use segment::{

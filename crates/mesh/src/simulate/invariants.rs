@@ -19,6 +19,13 @@ enum LabelEnd {
 }
 
 impl MeshWorld {
+    /// Checks all nodes, also in a world whose events are not checked.
+    pub(super) fn check_all(&mut self) {
+        self.changed = (0..self.hosts.len()).collect();
+        self.check_invariants();
+        self.changed.clear();
+    }
+
     /// Checks the nodes that have changed, and every path that leads over labels.
     pub(super) fn check_invariants(&mut self) {
         let mut found = Vec::new();
@@ -84,8 +91,8 @@ impl MeshWorld {
 
     /// The node at the other end of an adjacency.
     fn beyond(&self, index: usize, adjacency: Adjacency) -> Option<usize> {
-        let port = self.hosts.get(index)?.ports.get(adjacency.link.index())?;
-        Some(port.peer)
+        let port = self.port_to(index, adjacency)?;
+        Some(self.hosts.get(index)?.ports.get(port)?.peer)
     }
 
     /// The relays of the primary and of the backup that a node has installed to another one.

@@ -1,5 +1,6 @@
 //! Experiments in virtual time, each with its figures.
 
+use super::mobility::{MOBILITY_LINKS, MOBILITY_NODES, Mobility};
 use super::world::{LinkCut, MeshWorld};
 use crate::edge::{MeshRouting, MeshSettings, PathClass};
 use crate::message::Profile;
@@ -45,6 +46,8 @@ pub enum MeshScenario {
     Broadcast,
     /// A minute with pings among a hundred pairs.
     Minute,
+    /// Fifty nodes on the air that walk and are pinged in turn.
+    Mobility,
 }
 
 /// An experiment.
@@ -100,6 +103,7 @@ impl MeshExperiment {
             MeshScenario::Failover => self.failover(&mut report),
             MeshScenario::Broadcast => self.broadcast(&mut report),
             MeshScenario::Minute => self.minute(&mut report),
+            MeshScenario::Mobility => self.mobility(&mut report),
         }
         report
     }
@@ -115,12 +119,15 @@ impl MeshExperiment {
         }
     }
 
-    fn world(&self, topology: Topology, seed: u64) -> MeshWorld {
-        let change: fn(&mut MeshSettings) = match self.routing {
+    const fn change(&self) -> fn(&mut MeshSettings) {
+        match self.routing {
             MeshRouting::OnDemand => |_| {},
             MeshRouting::Olsr => |settings| settings.routing = MeshRouting::Olsr,
-        };
-        let mut world = MeshWorld::new(topology, self.profile, seed, change);
+        }
+    }
+
+    fn world(&self, topology: Topology, seed: u64) -> MeshWorld {
+        let mut world = MeshWorld::new(topology, self.profile, seed, self.change());
         if world.nodes() > CHECKED_NODES_MAX {
             world.without_checks();
         }
@@ -235,6 +242,28 @@ impl MeshExperiment {
         report.add("pings_answered_pct", percent(answered, PAIRS));
         report.add("octets_per_node_s", whole(world.figures().octets) / 60.0 / count(nodes));
         report.finish(&world);
+    }
+
+    fn mobility(&self, report: &mut MeshReport) {
+        let runs = [
+            ("pings_answered_10s_30m_pct", Mobility::of_source(10, 30)),
+            ("pings_answered_30s_60m_pct", Mobility::of_source(30, 60)),
+        ];
+        for (name, run) in runs {
+            let mut world =
+                MeshWorld::on_air(MOBILITY_NODES, self.profile, self.seed, self.change());
+            // After every event they would take most of the time.
+            world.without_checks();
+            let outcome = run.run(&mut world, self.seed);
+            let seconds = world.now().as_secs_f64();
+            report.add(name, percent(outcome.answered, outcome.sent));
+            report.add("  of its worst round_pct", percent(outcome.round_min, run.pings));
+            report.add("  links lost at a walk", ratio(outcome.links_lost, run.rounds));
+            let octets = whole(world.figures().octets) / seconds / count(world.nodes());
+            report.add("  octets_per_node_s", octets);
+            report.finish(&world);
+        }
+        report.links = MOBILITY_LINKS;
     }
 }
 

@@ -104,7 +104,7 @@ pub(super) struct Labelled {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HostPort {
     /// The link in the topology, and which of its ends this is.
-    link: usize,
+    pub(super) link: usize,
     side: usize,
     /// The node at the other end, and its link index there.
     pub(super) peer: usize,
@@ -127,19 +127,21 @@ pub(super) struct Host {
 
 /// State of a link.
 #[derive(Clone, Copy, Debug, Default)]
-struct Line {
+pub(super) struct Line {
     down: bool,
     /// Directions in which all is lost.
-    silent: [bool; 2],
+    pub(super) silent: [bool; 2],
 }
 
 /// A mesh in virtual time.
 #[derive(Debug)]
 pub struct MeshWorld {
     topology: Topology,
+    /// Whether each node has one interface, by which it reaches all its neighbours.
+    pub(super) on_air: bool,
     pub(super) hosts: Vec<Host>,
     pub(super) indices: BTreeMap<NodeId, usize>,
-    lines: Vec<Line>,
+    pub(super) lines: Vec<Line>,
     queue: WorldQueue<Event>,
     now: Duration,
     random: Random,
@@ -164,10 +166,21 @@ impl MeshWorld {
         seed: u64,
         change: fn(&mut MeshSettings),
     ) -> Self {
+        Self::with_links(topology, profile, seed, change, false)
+    }
+
+    pub(super) fn with_links(
+        topology: Topology,
+        profile: Profile,
+        seed: u64,
+        change: fn(&mut MeshSettings),
+        on_air: bool,
+    ) -> Self {
         let ports = ports(&topology);
         let mut world = Self {
             lines: vec![Line::default(); topology.links.len()],
             topology,
+            on_air,
             hosts: Vec::new(),
             indices: BTreeMap::new(),
             queue: WorldQueue::default(),
@@ -227,7 +240,7 @@ impl MeshWorld {
 
     fn start(&mut self, index: usize) {
         let ports = self.hosts.get(index).map_or(0, |host| host.ports.len());
-        for port in 0..ports {
+        for port in 0..if self.on_air { ports.min(1) } else { ports } {
             self.link_up(index, port);
         }
         self.start_ports(index);
@@ -307,8 +320,9 @@ impl MeshWorld {
         self.topology.links.iter().position(|link| link.ends == [a, b] || link.ends == [b, a])
     }
 
-    /// Cuts a link.
+    /// Cuts a link; in a world on the air always silently, if not one way only.
     pub fn cut(&mut self, link: usize, cut: LinkCut) {
+        let cut = if self.on_air && cut != LinkCut::OneWay { LinkCut::Silent } else { cut };
         if cut == LinkCut::OneEnd
             && let Some(&(node, port)) = self.ends(link).first()
         {
@@ -459,7 +473,7 @@ impl MeshWorld {
         (ttl, is_channel): (u8, bool),
         packet: &Rc<[u8]>,
     ) {
-        let port = hop.adjacency.link.index();
+        let Some(port) = self.port_to(from, hop.adjacency) else { return };
         let Some(crossing) = self.cross(from, port) else { return };
         for at in crossing.arrivals() {
             let packet = Rc::clone(packet);
@@ -470,7 +484,7 @@ impl MeshWorld {
     }
 
     /// When and where a frame arrives that a node sends on a link, once or twice; `None` if it is lost.
-    fn cross(&mut self, from: usize, port: usize) -> Option<Crossing> {
+    pub(super) fn cross(&mut self, from: usize, port: usize) -> Option<Crossing> {
         let place = self.hosts.get(from).and_then(|host| host.ports.get(port)).copied()?;
         let (line, known) = (self.lines.get(place.link)?, self.topology.links.get(place.link)?);
         let silent = line.silent.get(place.side).copied().unwrap_or(true);
@@ -514,8 +528,8 @@ impl MeshWorld {
     fn process(&mut self, event: Event) {
         match event {
             Event::Message { to, port, octets } => {
-                let from = self.address_beyond(to, port);
-                self.give(to, MeshInput::Received { link: at(port), from, octets: &octets });
+                let (link, from) = (self.link_at(port), self.address_beyond(to, port));
+                self.give(to, MeshInput::Received { link, from, octets: &octets });
             }
             Event::Packet { to, port, labelled } => self.packet_arrived(to, port, &labelled),
             Event::Tick { node } => {
@@ -538,7 +552,7 @@ impl MeshWorld {
     }
 
     /// The link-layer address of the node at the other end of a link.
-    fn address_beyond(&self, node: usize, port: usize) -> LinkAddress {
+    pub(super) fn address_beyond(&self, node: usize, port: usize) -> LinkAddress {
         let place = self.hosts.get(node).and_then(|host| host.ports.get(port));
         address(place.map_or(0, |port| port.peer))
     }
@@ -556,8 +570,8 @@ impl MeshWorld {
         match action {
             None => {
                 self.figures.unknown_labels += 1;
-                let from = self.address_beyond(to, port);
-                self.give(to, MeshInput::UnknownLabel { link: at(port), from, label });
+                let (link, from) = (self.link_at(port), self.address_beyond(to, port));
+                self.give(to, MeshInput::UnknownLabel { link, from, label });
             }
             Some(LabelAction::Swap(hop)) if ttl > 1 => {
                 let (now, octets) = (self.now, packet.len());
@@ -661,10 +675,13 @@ impl MeshWorld {
 
     fn output(&mut self, index: usize, output: MeshOutput) {
         match output {
-            MeshOutput::Send { link, octets, .. } => {
+            MeshOutput::Send { link, to, octets } => {
                 self.figures.messages += 1;
                 let length = (ETHERNET_LEN + octets.len()).max(FRAME_LEN_MIN);
                 self.figures.octets += u64::try_from(length).unwrap_or(0);
+                if self.on_air {
+                    return self.send_on_air(index, to, &octets);
+                }
                 let Some(crossing) = self.cross(index, link.index()) else { return };
                 let (to, port) = crossing.to;
                 let again = crossing.again.map(|at| (at, octets.clone()));
@@ -698,16 +715,16 @@ impl MeshWorld {
 
 /// A frame on its way over a link.
 #[derive(Clone, Copy, Debug)]
-struct Crossing {
-    /// The node that it goes to, and its link index there.
-    to: (usize, usize),
+pub(super) struct Crossing {
+    /// The node that it goes to, and its port there.
+    pub(super) to: (usize, usize),
     at: Duration,
     /// When it arrives once more.
     again: Option<Duration>,
 }
 
 impl Crossing {
-    fn arrivals(self) -> impl Iterator<Item = Duration> {
+    pub(super) fn arrivals(self) -> impl Iterator<Item = Duration> {
         [self.at].into_iter().chain(self.again)
     }
 }
@@ -729,13 +746,13 @@ fn ports(topology: &Topology) -> Vec<Vec<HostPort>> {
     ports
 }
 
-/// The link index of a port.
-fn at(port: usize) -> LinkIndex {
+/// The link index of a port where each link has an interface of its own.
+pub(super) fn at(port: usize) -> LinkIndex {
     LinkIndex(u16::try_from(port).unwrap_or(u16::MAX))
 }
 
 /// The link-layer address of a node, the same on all its links.
-fn address(index: usize) -> LinkAddress {
+pub(super) fn address(index: usize) -> LinkAddress {
     let [.., a, b, c, d] = index.to_be_bytes();
     LinkAddress::ethernet([2, 0, a, b, c, d])
 }

@@ -20,7 +20,7 @@ use std::time::Instant;
 /// event: a broken invariant is printed, and the exit code is 1.
 #[derive(Debug, clap::Args)]
 pub(super) struct Mesh {
-    /// Nodes; a grid has the square below, `figure6` has seven.
+    /// Nodes; a grid has the square below, `figure6` has seven, the scenario `mobility` fifty.
     #[arg(long, default_value_t = 49, value_name = "NUMBER")]
     nodes: usize,
     /// What is done.
@@ -56,6 +56,8 @@ enum ScenarioName {
     Broadcast,
     /// A minute with a hundred pings.
     Minute,
+    /// Nodes that walk are pinged: the geometry of meshnet-lab's test.
+    Mobility,
 }
 
 #[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
@@ -114,6 +116,7 @@ impl Mesh {
                 ScenarioName::Failover => MeshScenario::Failover,
                 ScenarioName::Broadcast => MeshScenario::Broadcast,
                 ScenarioName::Minute => MeshScenario::Minute,
+                ScenarioName::Mobility => MeshScenario::Mobility,
             },
             shape: match self.shape {
                 ShapeName::Line => MeshShape::Line,

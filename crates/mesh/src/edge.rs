@@ -326,6 +326,14 @@ pub enum MeshInput<'a> {
         /// The octets.
         octets: u64,
     },
+    /// The first connection with a destination has been opened, or the last one has ended: while there is
+    /// one, its paths are kept without traffic.
+    Connections {
+        /// The destination.
+        destination: NodeId,
+        /// Whether there are any.
+        any: bool,
+    },
 }
 
 /// An output of a node.

@@ -7,6 +7,7 @@ mod alive;
 mod background;
 mod bridge;
 mod broadcast;
+mod connections;
 mod discovery;
 mod due;
 mod echo;
@@ -40,7 +41,7 @@ use gatewright_packet::{LinkAddress, LinkIndex};
 use gatewright_sim::Random;
 use gatewright_wire::mpls::Label;
 use recovery::Recovery;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Links of a node at the most.
 pub const LINKS_MAX: usize = 64;
@@ -68,6 +69,8 @@ pub struct MeshNode {
     unacknowledged: Timed<BTreeMap<u32, Unacknowledged>>,
     requests: Timed<Requests>,
     destinations: Timed<BTreeMap<NodeId, Destination>>,
+    /// Destinations with connections, known or not.
+    connected: BTreeSet<NodeId>,
     broadcasts: Broadcasts,
     bridge: Timed<Bridge>,
     echoes: Timed<Echoes>,
@@ -106,6 +109,7 @@ impl MeshNode {
             unacknowledged: Timed::default(),
             requests: Timed::default(),
             destinations: Timed::default(),
+            connected: BTreeSet::new(),
             broadcasts: Broadcasts::default(),
             bridge: Timed::default(),
             echoes: Timed::default(),
@@ -190,6 +194,7 @@ impl MeshNode {
             MeshInput::RelayDelay { delay } => self.settings.relay_delay = delay,
             MeshInput::TimerLateness { p999 } => self.adapt_liveness(now, p999),
             MeshInput::Traffic { destination, octets } => self.traffic(now, destination, octets),
+            MeshInput::Connections { destination, any } => self.connections(destination, any),
         }
         self.send_routing();
     }

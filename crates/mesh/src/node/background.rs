@@ -73,6 +73,12 @@ impl MeshNode {
         let primary = self.primary_relays(destination);
         let Some(known) = self.destinations.get_mut(&destination) else { return };
         let is_back = core::mem::take(&mut known.link_is_back);
+        let is_idle = now.saturating_sub(known.used_at) >= self.settings.path_idle;
+        if is_idle && !is_back && known.backoff >= BACKOFF_MAX {
+            // Only connections hold it, and what they need has been searched.
+            known.optimise_at = Some(now + base * 2_u32.pow(BACKOFF_MAX) + jitter);
+            return;
+        }
         let is_whole = is_back || known.backoff >= BACKOFF_MAX;
         known.may_search_whole |= is_whole;
         known.optimise_at = Some(now + base * 2_u32.pow(known.backoff) + jitter);

@@ -121,7 +121,7 @@ impl MeshNode {
     pub(super) fn channel(&mut self, now: Duration, label: Label, ttl: u8, octets: &[u8]) {
         // A probe, perhaps padded by Ethernet: its label is counted elsewhere.
         if octets.first().is_none_or(|&first| first == 0) {
-            return;
+            return self.probed(now, label, octets);
         }
         let head = EchoHeader::split(octets).ok().map(|(head, _)| head);
         let Some(head) = head.filter(|head| head.has_constants()) else {

@@ -1,8 +1,8 @@
 //! The ends of paths: destinations, the packets that wait for them, and which path carries what.
 
 use super::background::Consideration;
+use super::connections::Connections;
 use super::discovery::{PATHS_OFFERED, RouteQuery};
-use super::echo::CHANNEL_TTL;
 use super::{MeshNode, WaitingPacket};
 use crate::edge::{CLASSES, LabelledHop, MeshEvent, MeshOutput, PathClass, PathRole};
 use crate::identity::{NodeId, PathId, Reason};
@@ -126,8 +126,9 @@ pub(super) struct Destination {
     pub(super) link_is_back: bool,
     /// Whether a backup that is not found near the primary may be searched in the whole mesh.
     pub(super) may_search_whole: bool,
-    used_at: Duration,
-    probed_at: Duration,
+    pub(super) used_at: Duration,
+    pub(super) probed_at: Duration,
+    pub(super) connections: Connections,
     /// Where paths were lost, the latest last.
     lost: VecDeque<LostHop>,
     /// The last search for a link that came back, and how often the time to the next one doubles.
@@ -151,6 +152,7 @@ impl Destination {
             may_search_whole: true,
             used_at: now,
             probed_at: now,
+            connections: Connections::default(),
             lost: VecDeque::new(),
             sought: None,
         }
@@ -162,6 +164,11 @@ impl Destination {
         let times = [search, self.expected_until, consideration, self.optimise_at];
         let deferred = self.deferred.iter().map(|&(at, _)| at);
         times.into_iter().flatten().chain(deferred).min()
+    }
+
+    /// Whether paths are searched anew when they are lost.
+    fn is_in_use(&self, now: Duration) -> bool {
+        now.saturating_sub(self.used_at) < IN_USE || self.connections.hold(now)
     }
 
     pub(super) fn primary(&self, class: PathClass) -> Option<(PathId, LabelledHop)> {
@@ -250,7 +257,9 @@ impl MeshNode {
                 self.counters.table_full += 1;
                 return false;
             }
-            self.destinations.insert(destination, Destination::new(now));
+            let mut known = Destination::new(now);
+            known.connections.own = self.connected.contains(&destination);
+            self.destinations.insert(destination, known);
             self.schedule_sweep(now);
         }
         true
@@ -491,7 +500,7 @@ impl MeshNode {
     /// earlier search goes on.
     pub(super) fn seek_announced(&mut self, now: Duration, destination: NodeId) {
         let Some(known) = self.destinations.get(&destination) else { return };
-        let in_use = now.saturating_sub(known.used_at) < IN_USE;
+        let in_use = known.is_in_use(now);
         if known.paths.is_empty() && (in_use || !known.waiting.is_empty()) {
             self.search(now, destination, 0);
         }
@@ -516,7 +525,7 @@ impl MeshNode {
         let Some(index) = known.paths.iter().position(|&other| other == path) else { return };
         known.paths.remove(index);
         let empty = known.paths.is_empty();
-        let in_use = now.saturating_sub(known.used_at) < IN_USE;
+        let in_use = known.is_in_use(now);
         if reason != Reason::UNUSED {
             self.counters.paths_lost += 1;
             known.backoff = 0;
@@ -583,7 +592,7 @@ impl MeshNode {
         }
         self.counters.links_back_followed += 1;
         if known.paths.is_empty() {
-            let in_use = now.saturating_sub(known.used_at) < IN_USE;
+            let in_use = known.is_in_use(now);
             let idle = known.search.is_none() && known.expected_until.is_none();
             if idle && (in_use || !known.waiting.is_empty()) {
                 self.search(now, destination, 0);
@@ -658,7 +667,10 @@ impl MeshNode {
         let idle = self.settings.path_idle;
         let all: Vec<(NodeId, bool, bool)> = (self.destinations.iter())
             .map(|(&destination, known)| {
-                let gone = now.saturating_sub(known.used_at) >= idle;
+                let is_idle = now.saturating_sub(known.used_at) >= idle;
+                // Without a path, or one whose link may come back, there is nothing to keep.
+                let has_any = !(known.paths.is_empty() && known.lost.is_empty());
+                let gone = is_idle && !(has_any && known.connections.hold(now));
                 let probe = now.saturating_sub(known.probed_at) >= idle / 4;
                 (destination, gone, probe)
             })
@@ -699,23 +711,6 @@ impl MeshNode {
         let worst = spare.filter_map(|&path| Some((self.segments.get(&path)?.cost, path))).max();
         if let Some((_, path)) = worst {
             self.remove_path(now, path, Reason::UNUSED, None);
-        }
-    }
-
-    fn probe(&mut self, now: Duration, destination: NodeId) {
-        let Some(known) = self.destinations.get_mut(&destination) else { return };
-        known.probed_at = now;
-        let own = self.settings.id;
-        let paths: Vec<PathId> =
-            known.paths.iter().filter(|path| path.origin == own).copied().collect();
-        for path in paths {
-            if let Some(hop) = self.first_hop(path) {
-                let octets = Vec::new();
-                self.output(MeshOutput::Channel { hop, ttl: CHANNEL_TTL, octets });
-            }
-            if let Some(segment) = self.segments.get_mut(&path) {
-                segment.used_at = now;
-            }
         }
     }
 }

@@ -418,6 +418,12 @@ impl MeshWorld {
         self.give(from, MeshInput::Echo { token, destination, class, ttl });
     }
 
+    /// Tells a node whether there are TCP connections with another one.
+    pub fn connections(&mut self, of: usize, with: usize, any: bool) {
+        let destination = self.id(with);
+        self.give(of, MeshInput::Connections { destination, any });
+    }
+
     /// Outcomes of the echo requests so far.
     pub fn echoes(&self) -> &[(EchoToken, EchoOutcome)] {
         &self.echoes

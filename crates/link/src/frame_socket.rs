@@ -20,8 +20,12 @@ const QUEUE: i32 = 1 << 20;
 pub enum FrameSelection {
     /// Those of one EtherType that no program has taken from the interface.
     EtherType(u16),
-    /// All but IPv4, IPv6 and those of VLANs (IEEE 802.1Q).
-    NotIp,
+    /// All but IPv4, IPv6 and those of VLANs (IEEE 802.1Q); of IP, also what a program has taken, those of
+    /// [`Self::TcpEnds`].
+    NotIpOrTcpEnds,
+    /// TCP segments with SYN, FIN or RST, that of IPv6 without extension headers, also those that a program
+    /// has taken.
+    TcpEnds,
     /// None: it only sends.
     Nothing,
 }
@@ -53,8 +57,8 @@ impl FrameSocket {
         socket::set_buffer(fd, [libc::SO_SNDBUFFORCE, libc::SO_SNDBUF], QUEUE)?;
         let protocol = match selection {
             FrameSelection::EtherType(ether_type) => ether_type,
-            FrameSelection::NotIp => {
-                socket::take_other_types(fd)?;
+            FrameSelection::NotIpOrTcpEnds | FrameSelection::TcpEnds => {
+                socket::take_tcp_ends(fd, selection == FrameSelection::NotIpOrTcpEnds)?;
                 ETH_P_ALL
             }
             FrameSelection::Nothing => 0,

@@ -108,29 +108,54 @@ pub(crate) fn take_nothing(fd: BorrowedFd<'_>) -> io::Result<()> {
     attach_filter(fd, &mut [libc::sock_filter { code: RETURN, jt: 0, jf: 0, k: 0 }])
 }
 
-/// Makes a packet socket receive no IPv4, no IPv6 and no frames of VLANs.
-pub(crate) fn take_other_types(fd: BorrowedFd<'_>) -> io::Result<()> {
+/// Makes a packet socket receive TCP segments with SYN, FIN or RST, and of the other frames none, or all but
+/// IPv4, IPv6 and those of VLANs. A segment behind other extension headers of IPv6 is none.
+pub(crate) fn take_tcp_ends(fd: BorrowedFd<'_>, others: bool) -> io::Result<()> {
     const LOAD_WORD: u16 = 0x20;
     const LOAD_HALF: u16 = 0x28;
+    const LOAD_OCTET: u16 = 0x30;
+    const LOAD_OCTET_BEHIND: u16 = 0x50;
+    // The length of the IPv4 header, from its first octet.
+    const LOAD_HEADER_LEN: u16 = 0xb1;
     const JUMP_IF_EQUAL: u16 = 0x15;
     const JUMP_IF_BITS: u16 = 0x45;
     // A tag that the kernel has taken out of the frame: SKF_AD_OFF + SKF_AD_VLAN_TAG, 0 without one.
     const TAG: u32 = 0xffff_f02c;
     const VLAN: u32 = 0x0fff;
+    const TCP: u32 = 6;
+    const FRAGMENT_OFFSET: u32 = 0x1fff;
+    // FIN, SYN and RST (RFC 9293 §3.1), in the octet 13 of the header.
+    const ENDS: u32 = 0b111;
+    const ETHERNET: u32 = 14;
+    const FLAGS: u32 = 13;
     const RETURN: u16 = 0x06;
-    let step = |code, jt, k| libc::sock_filter { code, jt, jf: 0, k };
-    let mut others = [
-        step(LOAD_WORD, 0, TAG),
-        step(JUMP_IF_BITS, 5, VLAN),
+    let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    let mut steps = [
+        step(LOAD_WORD, 0, 0, TAG),
+        step(JUMP_IF_BITS, 16, 0, VLAN),
         // The EtherType.
-        step(LOAD_HALF, 0, 12),
-        step(JUMP_IF_EQUAL, 3, 0x0800),
-        step(JUMP_IF_EQUAL, 2, 0x86dd),
-        step(JUMP_IF_EQUAL, 1, 0x8100),
-        step(RETURN, 0, u32::MAX),
-        step(RETURN, 0, 0),
+        step(LOAD_HALF, 0, 0, 12),
+        step(JUMP_IF_EQUAL, 7, 0, 0x0800),
+        step(JUMP_IF_EQUAL, 2, 0, 0x86dd),
+        step(JUMP_IF_EQUAL, 12, 0, 0x8100),
+        step(RETURN, 0, 0, if others { u32::MAX } else { 0 }),
+        // IPv6: its next header.
+        step(LOAD_OCTET, 0, 0, ETHERNET + 6),
+        step(JUMP_IF_EQUAL, 0, 9, TCP),
+        step(LOAD_OCTET, 0, 0, ETHERNET + 40 + FLAGS),
+        step(JUMP_IF_BITS, 8, 7, ENDS),
+        // IPv4: its protocol, and no later fragment.
+        step(LOAD_OCTET, 0, 0, ETHERNET + 9),
+        step(JUMP_IF_EQUAL, 0, 5, TCP),
+        step(LOAD_HALF, 0, 0, ETHERNET + 6),
+        step(JUMP_IF_BITS, 3, 0, FRAGMENT_OFFSET),
+        step(LOAD_HEADER_LEN, 0, 0, ETHERNET),
+        step(LOAD_OCTET_BEHIND, 0, 0, ETHERNET + FLAGS),
+        step(JUMP_IF_BITS, 1, 0, ENDS),
+        step(RETURN, 0, 0, 0),
+        step(RETURN, 0, 0, u32::MAX),
     ];
-    attach_filter(fd, &mut others)
+    attach_filter(fd, &mut steps)
 }
 
 /// Attaches a filter to a socket (`bpf(4)`'s instructions).

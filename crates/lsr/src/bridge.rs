@@ -30,7 +30,7 @@ pub(crate) struct StationPort {
 struct OpenStationPort {
     /// The interface that they belong to.
     index: u32,
-    /// What stations send and the program does not take.
+    /// What stations send and the program does not take, and ends of TCP connections.
     receive: [FrameSocket; 3],
     _program: AttachedProgram,
 }
@@ -62,7 +62,7 @@ impl StationPort {
         let receive = [
             socket(FrameSelection::EtherType(IPV4))?,
             socket(FrameSelection::EtherType(IPV6))?,
-            socket(FrameSelection::NotIp)?,
+            socket(FrameSelection::NotIpOrTcpEnds)?,
         ];
         let [first, ..] = &receive;
         // Stations send to other stations.

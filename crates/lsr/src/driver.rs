@@ -1,13 +1,14 @@
 //! The thread of a node: gives the machine what arrives and the time, and does what it says.
 
+mod host;
 mod stations;
 
 use crate::bridge::StationPort;
+use crate::connections::TcpConnections;
 use crate::early::EarlyFrames;
 use crate::forwarding::{FIRST_PORT, Forwarding, Installed, PEER, TrafficReport, node_of};
 use crate::frames::{
     self, FramePayload, HEADER_LEN, IPV4, IPV6, LabelledFrame, Mac, destination, ether_type,
-    is_group,
 };
 use crate::lateness::Lateness;
 use crate::port::Port;
@@ -16,8 +17,7 @@ use crate::router::{LinksAtStart, MeshSetup};
 use crate::state::{self, MeshState, Neighbours};
 use crate::tunnel::Tunnels;
 use gatewright_link::{
-    FrameSelection, FrameSocket, InterfaceNotices, InterfacePair, InterfaceProperties,
-    OFFLOADS_LEN, without_offloads,
+    InterfaceNotices, InterfacePair, InterfaceProperties, OFFLOADS_LEN, without_offloads,
 };
 use gatewright_mesh::message::{ETHER_TYPE, GROUP_ADDRESS};
 use gatewright_mesh::{
@@ -28,6 +28,7 @@ use gatewright_packet::{LinkAddress, LinkIndex};
 use gatewright_part::{EventSink, LogLevel};
 use gatewright_wire::mpls::Label;
 use gatewright_xdp::program::AttachedProgram;
+use host::HostSockets;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::EventFd;
@@ -95,35 +96,6 @@ struct ThreadCounters {
     malformed_frames: u64,
 }
 
-/// Sockets at the two ends of the mesh interface.
-#[derive(Debug)]
-struct HostSockets {
-    /// What the host sends and no program takes, at the peer.
-    receive: [FrameSocket; 3],
-    /// Sends to the host, at the peer.
-    deliver: FrameSocket,
-    /// The same with offload headers, for what stations leave to a device.
-    deliver_offloaded: FrameSocket,
-    /// Sends as the host does, at the mesh interface: the push program takes it.
-    inject: FrameSocket,
-}
-
-impl HostSockets {
-    fn open(pair: &InterfacePair) -> io::Result<Self> {
-        let at_peer = |selection| FrameSocket::open(pair.peer_index(), selection, true);
-        Ok(Self {
-            receive: [
-                at_peer(FrameSelection::EtherType(IPV4))?,
-                at_peer(FrameSelection::EtherType(IPV6))?,
-                at_peer(FrameSelection::NotIp)?,
-            ],
-            deliver: FrameSocket::open(pair.peer_index(), FrameSelection::Nothing, false)?,
-            deliver_offloaded: at_peer(FrameSelection::Nothing)?,
-            inject: FrameSocket::open(pair.index(), FrameSelection::Nothing, true)?,
-        })
-    }
-}
-
 /// A node with its devices.
 #[derive(Debug)]
 pub(crate) struct Driver {
@@ -150,6 +122,7 @@ pub(crate) struct Driver {
     echo: u32,
     counters: ThreadCounters,
     early: EarlyFrames,
+    connections: TcpConnections,
     report_at: Duration,
     lateness: Lateness,
     ended: bool,
@@ -199,6 +172,7 @@ impl Driver {
             echo: 0,
             counters: ThreadCounters::default(),
             early: EarlyFrames::default(),
+            connections: TcpConnections::default(),
             report_at: Duration::ZERO,
             lateness: Lateness::new(),
             ended: false,
@@ -265,7 +239,7 @@ impl Driver {
             PollFd::new(self.wake.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.notices.as_fd(), PollFlags::POLLIN),
         ];
-        let at_host = self.host.receive.iter();
+        let at_host = self.host.receive.iter().chain([&self.host.arrivals]);
         let at_ports = self.ports.iter().filter(|port| port.is_up);
         let at_ports = at_ports.filter_map(|port| port.open.as_ref());
         let at_ports = at_ports.flat_map(|open| [&open.control, &open.passed_up]);
@@ -410,41 +384,6 @@ impl Driver {
         }
     }
 
-    fn take_host_frames(&mut self, buffer: &mut [u8]) {
-        for socket in 0..self.host.receive.len() {
-            for _ in 0..FRAMES_AT_ONCE {
-                let Some(socket) = self.host.receive.get(socket) else { break };
-                let Ok(Some(received)) = socket.receive(buffer) else { break };
-                self.host_frame(received);
-            }
-        }
-    }
-
-    /// A frame of the host that no program has taken: to a group, not IP, or without a path.
-    fn host_frame(&mut self, received: &mut [u8]) {
-        let cut = received.get(1).is_some_and(|cut| *cut != 0);
-        let frame = received.get(OFFLOADS_LEN..).unwrap_or_default();
-        let Some(to) = destination(frame).filter(|_| frame.len() >= HEADER_LEN) else {
-            self.counters.malformed_frames += 1;
-            return;
-        };
-        if let Some(port) = self.node.port_of(node_of(to)) {
-            self.send_to_station(port, received);
-        } else if cut {
-            self.counters.super_frames += 1;
-        } else if is_group(to) {
-            match without_offloads(received) {
-                Some(packet) => self.input(MeshInput::Broadcast { from: None, packet }),
-                None => self.counters.malformed_frames += 1,
-            }
-        } else if to != self.own {
-            self.counters.taken_up += 1;
-            let class = frames::class(frame);
-            let packet: &[u8] = received;
-            self.input(MeshInput::Packet { destination: node_of(to), class, packet });
-        }
-    }
-
     /// Gives the machine an input, and does what it says.
     fn input(&mut self, input: MeshInput<'_>) {
         self.node.handle(self.now(), input);
@@ -562,17 +501,6 @@ impl Driver {
         sent
     }
 
-    /// Gives a frame to the host; `false` if it has not got it.
-    fn deliver(&mut self, frame: &[u8]) -> bool {
-        if frame.len() < HEADER_LEN {
-            self.counters.malformed_frames += 1;
-            return false;
-        }
-        let sent = self.host.deliver.send(frame).is_ok();
-        self.counters.send_refused += u64::from(!sent);
-        sent
-    }
-
     /// Ends the node if somebody has deleted its interface: nothing can leave it or reach it.
     fn follow_host(&mut self) {
         let name = self.pair.name();
@@ -681,8 +609,13 @@ impl Driver {
             let (packets, octets) = (count.packets, count.octets);
             self.input(MeshInput::Counters { label, packets, octets });
         }
+        let now = self.now();
         for (destination, octets) in by_destination {
+            self.connections.traffic(now, destination);
             self.input(MeshInput::Traffic { destination, octets });
+        }
+        for destination in self.connections.expire(now) {
+            self.input(MeshInput::Connections { destination, any: false });
         }
         self.input(MeshInput::TimerLateness { p999: self.lateness.p999() });
         let summary = self.summarise();
@@ -722,6 +655,7 @@ impl Driver {
                 ("destinations", number(destinations.len())),
                 ("labels", number(self.forwarding.labels.len())),
                 ("stations", number(self.node.stations().count())),
+                ("tcp_connections", number(self.connections.len())),
                 ("liveness_interval_us", micros(self.node.liveness_interval())),
                 ("timer_lateness_p999_us", micros(self.lateness.p999())),
                 ("timer_lateness_us", micros(self.lateness.highest())),
@@ -746,6 +680,7 @@ impl Driver {
             ("early_dropped", of.early_dropped),
             ("carried", of.carried),
             ("malformed_frames", of.malformed_frames),
+            ("tcp_connections_refused", self.connections.refused()),
             ("labels_full", table.labels),
             ("paths_full", table.paths),
             ("next_hops_full", table.next_hops),
@@ -780,6 +715,7 @@ impl Driver {
             neighbours: state::neighbours(&self.neighbours, &self.ports, self.now()),
             destinations: state::destinations(&self.forwarding, &self.node, &self.ports),
             labels: self.forwarding.labels.len(),
+            tcp_connections: self.connections.len(),
             counters: self.all_counters(),
         }
     }

@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod bridge;
+mod connections;
 mod driver;
 mod early;
 mod forwarding;

@@ -47,6 +47,8 @@ pub struct MeshState {
     pub destinations: Vec<MeshDestination>,
     /// Installed labels.
     pub labels: usize,
+    /// TCP connections of servers here: the paths to their clients are kept.
+    pub tcp_connections: usize,
     /// Counters of the protocol, the thread and the label table, by name.
     pub counters: Vec<(&'static str, u64)>,
 }

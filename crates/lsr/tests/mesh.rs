@@ -11,7 +11,7 @@ use gatewright_testbed::{Namespace, Needs, wait_until};
 use libtest_mimic::{Arguments, Failed};
 use nix::sys::socket::{setsockopt, sockopt};
 use nodes::{LIMIT, Mesh, missing, stream, towards, trial};
-use std::net::UdpSocket;
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -36,6 +36,7 @@ fn main() -> ExitCode {
         trial("a_link_that_is_down_wakes_nobody", a_link_that_is_down),
         trial("a_packet_whose_hops_are_spent_ends", spent_hops),
         trial("flows_are_spread_over_equal_paths", flows_are_spread),
+        trial("connections_are_seen_where_their_server_is", connections_are_seen),
         trial("figure_6_survives_near_and_far_cuts", figure_6),
         trial("what_cannot_start_says_why", what_cannot_start),
     ];
@@ -376,6 +377,42 @@ fn flows_are_spread() -> Result<(), Failed> {
     assert!(wait_until(LIMIT, passes));
     let [first, second] = send(0)?;
     assert!(first == 0 && second >= 120, "{first} {second}");
+    Ok(())
+}
+
+/// A connection is known from its first segments, which wait for their path, to the first end of one side.
+fn connections_are_seen() -> Result<(), Failed> {
+    let mesh = Mesh::line(3, Profile::Default)?;
+    let seen = |number: usize| {
+        let is = |state: MeshState| state.tcp_connections == number;
+        wait_until(LIMIT, || mesh.state(2).is_ok_and(is))
+    };
+    for at in ["10.99.0.3:5001", "[fd99::3]:5001"] {
+        let at: SocketAddr = at.parse()?;
+        let listener = mesh.nodes[2].run(|| TcpListener::bind(at))??;
+        let connect = || -> Result<(TcpStream, TcpStream), Failed> {
+            let near = mesh.nodes[0].run(|| TcpStream::connect_timeout(&at, LIMIT))??;
+            Ok((near, listener.accept()?.0))
+        };
+        let (client, kept) = connect()?;
+        let (reset, _answered) = connect()?;
+        let (client_2, server) = connect()?;
+        assert!(seen(3), "{at}: {:?}", mesh.state(2)?);
+        assert_eq!(mesh.state(0)?.tcp_connections, 0, "{at}: at the client's node");
+        drop(client);
+        assert!(seen(2), "{at}: the client has closed");
+        drop(server);
+        assert!(seen(1), "{at}: the server has closed");
+        let aborts = nix::libc::linger { l_onoff: 1, l_linger: 0 };
+        setsockopt(&reset, sockopt::Linger, &aborts)?;
+        drop(reset);
+        assert!(seen(0), "{at}: the client has aborted");
+        drop((kept, client_2));
+        // Nobody listens: a refused connection is none.
+        drop(listener);
+        assert!(mesh.nodes[0].run(|| TcpStream::connect_timeout(&at, LIMIT))?.is_err());
+        assert_eq!(mesh.state(2)?.tcp_connections, 0, "{at}: refused");
+    }
     Ok(())
 }
 

@@ -11,6 +11,7 @@ use gatewright_testbed::{Namespace, Needs, Veth, wait_until};
 use libtest_mimic::{Arguments, Failed};
 use nodes::{LIMIT, missing, stream, towards, trial};
 use std::fs;
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -167,6 +168,15 @@ fn two_stations() -> Result<(), Failed> {
     stream(&near, &far, "10.99.0.102:5001")?;
     stream(&near, &far, "[fd99::102]:5001")?;
     stream(&far, &near, "10.99.0.101:5001")?;
+    // A connection is seen where its server's segments enter the mesh.
+    let connections = |site: &Site| [0, 2].map(|node| site.state(node).tcp_connections);
+    assert!(wait_until(LIMIT, || connections(&site) == [0, 0]), "{:?}", connections(&site));
+    let listener = far.run(|| TcpListener::bind("10.99.0.102:5003"))??;
+    let client = near.run(|| TcpStream::connect("10.99.0.102:5003"))??;
+    let server = listener.accept()?.0;
+    assert!(wait_until(LIMIT, || connections(&site) == [0, 1]), "{:?}", connections(&site));
+    drop((client, server));
+    assert!(wait_until(LIMIT, || connections(&site) == [0, 0]), "{:?}", connections(&site));
     // The host of a node is a station like others: its own ones, and one far away.
     for (from, to) in
         [(&first, "101"), (&first, "102"), (&near, "1"), (&near, "3"), (&site.nodes[1], "101")]

@@ -1,5 +1,6 @@
 //! What stations at bridge ports send, and what is sent to them.
 
+use super::host::{OTHERS, is_ip};
 use super::{Driver, FRAMES_AT_ONCE};
 use crate::bridge::StationPort;
 use crate::forwarding::{mac_of, node_of};
@@ -19,16 +20,20 @@ const LESSON: [u8; 4] = [0; 4];
 impl Driver {
     pub(super) fn take_station_frames(&mut self, buffer: &mut [u8]) {
         for port in 0..self.bridge.len() {
-            for socket in 0..self.bridge.get(port).map_or(0, |port| port.receive().len()) {
+            for at in 0..self.bridge.get(port).map_or(0, |port| port.receive().len()) {
                 for _ in 0..FRAMES_AT_ONCE {
                     // Another one may be up.
                     let Some(known) = self.bridge.get(port).filter(|known| known.is_up) else {
                         break;
                     };
-                    let (number, sockets) = (known.port, known.receive());
-                    let Some(socket) = sockets.get(socket) else { break };
+                    let (number, forwards, sockets) = (known.port, known.forwards, known.receive());
+                    let Some(socket) = sockets.get(at) else { break };
                     let Ok(Some(received)) = socket.receive(buffer) else { break };
-                    self.station_frame(number, received);
+                    if at != OTHERS || !is_ip(received) {
+                        self.station_frame(number, received);
+                    } else if forwards {
+                        self.connection_sent(received);
+                    }
                 }
             }
         }

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 /// How far a clock may drift, or be slewed, in 1: what NTP slews at the most (RFC 5905 §11.3).
 const DRIFT_MAX: f64 = 500e-6;
 
+/// Readings of both clocks at the start, of which one is taken.
+const START_READINGS: u32 = 16;
+
 /// A machine's clock beside the coordinator's at one moment.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct ClockComparison {
@@ -67,8 +70,17 @@ pub(super) struct CoordinatorClock {
 }
 
 impl CoordinatorClock {
+    /// Reads both clocks so that one lies between two readings of the other, and takes the closest of
+    /// several: a thread that is interrupted between the two would be off by that all through the run.
     pub(super) fn start() -> Self {
-        Self { wall: clock::wall(), monotonic: clock::now() }
+        let reading = || {
+            let (before, wall, after) = (clock::now(), clock::wall(), clock::now());
+            let took = after.saturating_sub(before);
+            (took, Self { wall, monotonic: before + took / 2 })
+        };
+        let closer =
+            |one: (u64, Self), other: (u64, Self)| if other.0 < one.0 { other } else { one };
+        (1..START_READINGS).map(|_| reading()).fold(reading(), closer).1
     }
 
     /// Nanoseconds since 1970.

@@ -128,7 +128,7 @@ fn prepare_beside(workers: &[Hand], order: &Reopen) -> Result<Option<Vec<Prepare
     if is_another(&order.before.device, &order.device.device) {
         return prepare_all(workers, &order.device).map(Some).map_err(as_it_was);
     }
-    check(workers, &order.device).map_err(as_it_was)?;
+    check(workers, order).map_err(as_it_was)?;
     Ok(None)
 }
 
@@ -207,8 +207,16 @@ fn interface(device: &DeviceSetup) -> Option<&str> {
 }
 
 /// Finds out, as far as is known before opening it, whether a device can be opened.
-fn check(workers: &[Hand], link: &WorkerLink) -> Result<(), OpenError> {
+fn check(workers: &[Hand], order: &Reopen) -> Result<(), OpenError> {
+    let link = &order.device;
     let shares = shares(link, workers.len())?;
+    if let (DeviceSetup::Dpdk(before), DeviceSetup::Dpdk(port)) =
+        (&order.before.device, &link.device)
+        && let Some(reason) = port.excluded_by(before)
+    {
+        let (name, reason) = (port.port.clone(), reason.to_owned());
+        return Err(OpenError::Unsupported { name, reason });
+    }
     let DeviceSetup::Interface(device) = &link.device else { return Ok(()) };
     for (number, worker) in workers.iter().enumerate() {
         if let Some(share) = share_of(link.device.dealt_as(), number, workers.len(), shares) {

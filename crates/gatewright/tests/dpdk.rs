@@ -101,21 +101,25 @@ fn a_reload_exchanges_ports() {
             assert!(passes(), "{when}: {address}: {}", gateway.said());
         }
     };
-    pings("at first");
-    for (when, text) in [
-        ("promiscuous", description("net_af_packet", "promiscuous = true\n")),
-        ("by AF_XDP", description("net_af_xdp", "")),
-        ("as before", first.clone()),
-    ] {
-        gateway.describe(&text);
+    let takes = |when: &str, text: &str| {
+        gateway.describe(text);
         gateway.ask(&["reload"]).text();
         pings(when);
-    }
-    gateway.describe(&first.replace("iface=g1", "iface=g7"));
-    let refused = gateway.ask(&["reload"]);
-    assert_ne!(refused.code, Some(0));
-    assert!(refused.err.contains("there is no interface g7"), "{}", refused.err);
-    pings("after a refusal");
+    };
+    let refuses = |why: &str, text: &str| {
+        gateway.describe(text);
+        let refused = gateway.ask(&["reload"]);
+        assert_ne!(refused.code, Some(0));
+        assert!(refused.err.contains(why), "{}", refused.err);
+        pings(why);
+    };
+    pings("at first");
+    let more = "promiscuous = true\n";
+    takes("promiscuous", &description("net_af_packet", more));
+    takes("by AF_XDP", &description("net_af_xdp", ""));
+    refuses("once for an interface", &description("net_af_xdp", more));
+    takes("as before", &first);
+    refuses("there is no interface g7", &first.replace("iface=g1", "iface=g7"));
 }
 
 /// DPDK makes the interface; the kernel is the host at its other end.

@@ -116,7 +116,8 @@ fn every_relay() {
     }
     for relay in result.relays() {
         let it = result.centre(relay).unwrap();
-        let node = it.node.unwrap_or_else(|| panic!("{relay:?}: no probe was timed: {it:?}"));
+        assert!(it.node.is_some(), "{relay:?}: no probe was timed: {it:?}");
+        let node = it.node.unwrap();
         eprintln!("{:20} node {:8.1} µs, p99 {:8.1}", relay.name(), node.p50, node.p99);
         assert_eq!(it.sent, 100, "{relay:?}: 50 probes in each repetition");
         assert!(it.received >= 90, "{relay:?}: {} of 100 arrived", it.received);

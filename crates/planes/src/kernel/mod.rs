@@ -369,7 +369,7 @@ impl Kernel {
             // It is there, so that there is room for it.
             let _known = division.set(to.address, to.len, false);
         }
-        self.status.forwarded = 0;
+        self.status.forwarded = published.values().filter(|it| it.is_forwarded()).count();
     }
 }
 

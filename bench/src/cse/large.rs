@@ -47,6 +47,8 @@ impl Machine {
         config.admin = Some("CAdmin".to_owned());
         config.limits.resources = RESOURCES_MAX;
         config.limits.branch_resources = RESOURCES_MAX;
+        // One that has no address makes them all here.
+        config.limits.peer_resources = RESOURCES_MAX;
         let began = Instant::now();
         let (cse, _) =
             Cse::open(config, now(began), restored.rows, restored.next_seq).map_err(text)?;
@@ -69,7 +71,9 @@ impl Machine {
                 Output::Respond { response, .. } => {
                     self.answered += 1;
                     if !response.status.is_success() {
-                        self.refused = Some(format!("refused: {:?}", response.content));
+                        let why = || format!("refused: {:?}", response.content);
+                        // What comes after a refusal may be its consequence.
+                        self.refused.get_or_insert_with(why);
                     }
                 }
                 // All instances are in memory here; reading some would be another measurement.

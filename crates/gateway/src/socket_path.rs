@@ -1,5 +1,6 @@
 //! Unix sockets at paths: what is replaced when one is bound, and what is removed at its end.
 
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use std::{
     ffi::OsString,
     fs, io,
@@ -49,12 +50,27 @@ fn remove_unused(path: &Path) -> io::Result<()> {
         Err(error) => return Err(error),
     }
     match UnixStream::connect(path) {
+        Ok(stream) if has_listener_ended(&stream) => fs::remove_file(path),
         Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
         // Nobody listens (unix(7)).
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
     }
+}
+
+/// Whether the process that began to listen has ended. A process that it was about to start may still
+/// have its descriptors, and nobody accepts then.
+fn has_listener_ended(stream: &UnixStream) -> bool {
+    // Of a process of a namespace that is not seen from here the number is 0.
+    let number = getsockopt(stream, PeerCredentials).map_or(0, |peer| peer.pid());
+    let state = || match fs::read_to_string(format!("/proc/{number}/stat")) {
+        // Behind the name, which may have any character (proc(5)).
+        Ok(stat) => stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Some('X'),
+        Err(_) => None,
+    };
+    number > 0 && Path::new("/proc/self/stat").exists() && matches!(state(), Some('X' | 'Z'))
 }
 
 /// The path of a bound Unix socket; dropping it removes the socket, but not a file that has come
@@ -122,6 +138,10 @@ fn inode(file: &fs::Metadata) -> (u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::{
+        os::fd::OwnedFd,
+        process::{Command, Stdio},
+    };
 
     #[test]
     fn a_file_in_the_way_stays_and_a_left_socket_is_replaced() {
@@ -143,6 +163,34 @@ mod tests {
         drop(bound);
         assert!(!path.exists());
         fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// Where the process of the next test listens.
+    const LISTENS_AT: &str = "GATEWRIGHT_TEST_LISTENS_AT";
+
+    /// A process that is killed while it starts another one leaves its descriptors to that one, until
+    /// that runs its program.
+    #[test]
+    fn a_socket_is_replaced_whose_listener_has_ended_though_another_process_has_it_open() {
+        if let Some(path) = std::env::var_os(LISTENS_AT) {
+            let listener = UnixListener::bind(path).unwrap();
+            let mut heir = Command::new("sleep");
+            heir.arg("60").stdin(OwnedFd::from(listener));
+            heir.stdout(Stdio::null()).stderr(Stdio::null());
+            println!("heir {}", heir.spawn().unwrap().id());
+            return;
+        }
+        let path = std::env::temp_dir().join(format!("gw-socket-heir-{}", std::process::id()));
+        let name = std::thread::current().name().unwrap().to_owned();
+        let mut ended = Command::new(std::env::current_exe().unwrap());
+        let ended = ended.args([&name, "--exact", "--nocapture"]).env(LISTENS_AT, &path).output();
+        let said = String::from_utf8(ended.unwrap().stdout).unwrap();
+        let number = said.split("heir ").nth(1).and_then(|rest| rest.split_whitespace().next());
+        let number: u32 = number.unwrap().parse().unwrap();
+        assert!(UnixStream::connect(&path).is_ok(), "it is open: {said}");
+        let bound = bind(&path);
+        Command::new("kill").arg(number.to_string()).status().unwrap();
+        bound.unwrap();
     }
 
     /// The mark of an upgrade that never ended means nothing after a while.

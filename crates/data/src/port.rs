@@ -17,14 +17,7 @@ use gatewright_stack::{
     Attachment, AttachmentId, GraphTimes, Handler, TraceStep, VirtualLink,
     builtin::{HostPart, Match, Rule, Subnet, Verdict},
 };
-use std::{
-    net::IpAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 /// The number of a request, which its answer bears.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -191,18 +184,9 @@ pub enum HandlerValue {
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct KeptHandler(pub u64);
 
-/// The number of a trace, by which it alone is ended.
+/// The number of a trace, by which it alone is ended: whoever orders traces gives each its own.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TraceNumber(pub u64);
-
-impl TraceNumber {
-    /// A number that no other trace of this process has.
-    #[expect(clippy::new_without_default, reason = "two are never equal")]
-    pub fn new() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self(NEXT.fetch_add(1, Ordering::Relaxed))
-    }
-}
 
 /// An order to trace one packet.
 #[derive(Clone, Debug)]

@@ -202,7 +202,7 @@ fn send(port: &impl Port) -> Result<(), DataError> {
     // RFC 791 §3.1: a header of version 5, which IPv4 drops.
     frame.extend([0x55; 40]);
     let which = Match::default();
-    let (number, link) = (TraceNumber::new(), Some(LinkIndex(0)));
+    let (number, link) = (TraceNumber(0), Some(LinkIndex(0)));
     let order = TraceOrder { number, link, which, frame: Some(frame), own: None };
     let number = port.submit(PortRequest::Trace(order))?;
     port.submit(PortRequest::EndTrace(None))?;

@@ -251,7 +251,7 @@ impl<P: Port> Gateway<P> {
                 self.host.remove_route(Prefix::new(Ipv4Addr::new(192, 0, 2, *last), 32).unwrap());
             }
             Operation::Frame(link, octets) => {
-                let trace = TraceNumber::new();
+                let trace = TraceNumber(0);
                 let order = TraceOrder {
                     number: trace,
                     link: Some(*link),
@@ -385,17 +385,17 @@ fn threads_process_and_simulator_do_the_same() {
 }
 
 /// A trace of a packet that does not come.
-fn waiting(port: &impl Port) -> (TraceNumber, RequestNumber) {
-    let number = TraceNumber::new();
+fn waiting(port: &impl Port, number: TraceNumber) -> RequestNumber {
     let order = TraceOrder { number, link: None, which: Match::default(), frame: None, own: None };
-    (number, port.submit(PortRequest::Trace(order)).unwrap())
+    port.submit(PortRequest::Trace(order)).unwrap()
 }
 
 fn only_its_own_trace_ends<P: Port>(side: &Gateway<P>) {
     let port = &side.port;
-    let (first, answer) = waiting(port);
+    let (first, second) = (TraceNumber(1), TraceNumber(2));
+    let answer = waiting(port, first);
     side.settle();
-    let (second, refused) = waiting(port);
+    let refused = waiting(port, second);
     side.settle();
     assert!(matches!(port.answer(refused, PATIENCE), Err(DataError::Busy)), "one at a time");
     port.submit(PortRequest::EndTrace(Some(second))).unwrap();
@@ -405,7 +405,7 @@ fn only_its_own_trace_ends<P: Port>(side: &Gateway<P>) {
     port.submit(PortRequest::EndTrace(Some(first))).unwrap();
     let ended = port.answer(answer, PATIENCE);
     assert!(matches!(&ended, Ok(PortAnswer::Traced(steps)) if steps.is_empty()), "{ended:?}");
-    let (_, again) = waiting(port);
+    let again = waiting(port, TraceNumber(3));
     port.submit(PortRequest::EndTrace(None)).unwrap();
     let ended = port.answer(again, PATIENCE);
     assert!(matches!(ended, Ok(PortAnswer::Traced(_))), "all: {ended:?}");

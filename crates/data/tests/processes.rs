@@ -122,7 +122,7 @@ fn send(port: &ThreadPort) -> Result<(), Failed> {
     // RFC 791 §3.1: a header of version 5, which IPv4 drops.
     frame.extend([0x55; 40]);
     let order = TraceOrder {
-        number: TraceNumber::new(),
+        number: TraceNumber(0),
         link: Some(LinkIndex(0)),
         which: Match::default(),
         frame: Some(frame),

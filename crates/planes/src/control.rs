@@ -17,6 +17,7 @@ use crate::{
 };
 use gatewright_data::{
     DataError, HandlerOrder, HandlerValue, PlanePort, Port, PortAnswer, PortRequest, StageNumber,
+    TraceNumber,
 };
 use gatewright_link::{Division, LinkInfo};
 use gatewright_packet::LinkIndex;
@@ -44,6 +45,7 @@ pub(crate) struct Control {
     pub(crate) links: Vec<(String, LinkInfo)>,
     attached: Vec<Attached>,
     next_id: u32,
+    next_trace: TraceNumber,
     /// State of the kernel, where links are shared with it.
     pub(crate) kernel: Option<Kernel>,
     learnt: Learnt,
@@ -146,6 +148,7 @@ impl Control {
             links,
             attached,
             next_id,
+            next_trace: TraceNumber(0),
             kernel,
             learnt,
             log,
@@ -184,6 +187,13 @@ impl Control {
         let id = AttachmentId(self.next_id);
         self.next_id += 1;
         id
+    }
+
+    /// A number that no other trace of this control plane has.
+    pub(crate) const fn take_trace(&mut self) -> TraceNumber {
+        let number = self.next_trace;
+        self.next_trace = TraceNumber(number.0.wrapping_add(1));
+        number
     }
 
     /// The wiring with one more handler, and its id.

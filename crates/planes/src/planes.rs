@@ -435,9 +435,11 @@ impl Planes {
         frame: Option<Vec<u8>>,
     ) -> Result<Tracing, PlanesError> {
         let is_meant = |own: &&VirtualLink| Some(own.link) == link;
-        let own = self.control().plan.virtual_links().iter().find(is_meant).copied();
+        let (own, trace) = {
+            let mut control = self.control();
+            (control.plan.virtual_links().iter().find(is_meant).copied(), control.take_trace())
+        };
         let in_graph = frame.is_none().then(|| InGraph::new(&self.control, link));
-        let trace = TraceNumber::new();
         let order = TraceOrder { number: trace, link, which, frame, own };
         let number = self.port().submit(PortRequest::Trace(order))?;
         Ok(Tracing { port: self.port().clone(), number, trace, _in_graph: in_graph })

@@ -72,18 +72,23 @@ impl Neighbourhood {
         Self { caches, learnt, permanent, seen: 0, told, sweep }
     }
 
-    /// Puts neighbours of `links` that an earlier data plane has written down into the caches. They are
-    /// used, and asked whether they are still there (stale, RFC 4861 §7.3.2).
-    pub(crate) fn remember(&mut self, links: &[LinkIndex], now: Duration) {
+    /// Puts neighbours that an earlier data plane has written down into the caches. They are used, and
+    /// asked whether they are still there (stale, RFC 4861 §7.3.2); those of links that are not `own`
+    /// by the kernel, which resolves them.
+    pub(crate) fn remember(&mut self, own: &[LinkIndex], now: Duration) {
         let found = self.learnt.as_mut().map(|learnt| learnt.writer.take_found());
         for (NeighbourKey { link, address }, record) in found.unwrap_or_default() {
-            let is_learnt = !record.address.is_none()
-                && record.state != records::NeighbourState::Permanent
-                && links.contains(&LinkIndex(link));
+            let is_learnt =
+                !record.address.is_none() && record.state != records::NeighbourState::Permanent;
             let of = self.caches.iter().find(|of| of.link.0 == link).filter(|_| is_learnt);
             let Some(of) = of else { continue };
             let cache = if address.is_ipv4() { &of.v4 } else { &of.v6 };
-            cache.borrow_mut().heard(address, record.address, true, now);
+            if own.contains(&LinkIndex(link)) {
+                cache.borrow_mut().heard(address, record.address, true, now);
+            } else {
+                // Without room it is asked for like a new one.
+                let _full = !cache.borrow_mut().kept_elsewhere(address, record.address, false, now);
+            }
         }
     }
 

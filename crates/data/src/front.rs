@@ -148,7 +148,12 @@ impl Front {
                 self.each(|| Command::Close(link, !up))?;
                 PendingAnswer::Ready(PortAnswer::Done)
             }
+            PortRequest::Receive => {
+                self.each(|| Command::Receive)?;
+                PendingAnswer::Ready(PortAnswer::Done)
+            }
             PortRequest::BeginReplays => {
+                self.each(|| Command::Receive)?;
                 self.each(|| Command::Begin)?;
                 PendingAnswer::Ready(PortAnswer::Done)
             }

@@ -59,7 +59,10 @@ pub enum PortRequest {
         /// Whether it receives and sends.
         up: bool,
     },
-    /// Begin what waits for the whole gateway to be ready: replays of capture files.
+    /// Receive frames, which wait ([`DataSetup::waits`](crate::DataSetup::waits)): handlers and
+    /// sockets are there. [`PortAnswer::Done`], at once.
+    Receive,
+    /// The same, and begin what waits for the whole gateway to be ready: replays of capture files.
     /// [`PortAnswer::Done`], at once.
     BeginReplays,
     /// Trace one packet. [`PortAnswer::Traced`] when it has gone its way, or the trace is ended.

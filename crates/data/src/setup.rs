@@ -27,6 +27,10 @@ pub struct DataSetup {
     pub neighbours: NeighbourLimits,
     /// The seed of random numbers: identifications, jitter, secrets.
     pub seed: u64,
+    /// Whether frames that arrive wait in their devices until
+    /// [`PortRequest::Receive`](crate::PortRequest::Receive). Otherwise they are received as soon as
+    /// all links are open, when no handler stands yet.
+    pub waits: bool,
 }
 
 /// A link as the workers see it: without addresses.

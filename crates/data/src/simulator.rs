@@ -172,6 +172,7 @@ mod tests {
             cores: Vec::new(),
             neighbours: NeighbourLimits::DEFAULT,
             seed: 7,
+            waits: false,
         };
         Simulator::new(&setup, host).unwrap()
     }

@@ -398,6 +398,7 @@ pub(crate) fn build(order: Order) -> Result<(Worker, Opened), DataError> {
         neighbours,
         clock: order.clock,
         due: Due::default(),
+        waits: setup.waits,
         pace: Pace { spin: setup.spin },
         commands: order.commands,
         events: order.events,

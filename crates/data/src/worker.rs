@@ -54,6 +54,8 @@ pub(crate) enum Command {
     Links(Sender<Vec<ShareNow>>),
     /// Change how it waits.
     Pace(Pace),
+    /// Receive frames, which have waited for handlers and sockets.
+    Receive,
     /// Begin what waits for the whole gateway to be ready ([`Link::begin`]).
     Begin,
     /// Let go of the device of a link, before it is opened on another; the device is closed by who
@@ -108,6 +110,8 @@ pub(crate) struct Worker {
     /// The counters of its share of each link, in the table.
     pub(crate) counts: Vec<LinkCounts>,
     pub(crate) graph: Graph,
+    /// Whether frames wait in devices, and messages of other workers in their rings.
+    pub(crate) waits: bool,
     /// The segments that its links belong to.
     pub(crate) segments: Segments,
     /// The neighbours that its layers share.
@@ -196,8 +200,10 @@ impl Worker {
     /// Does what there is to do now, a batch of each; returns whether there was anything.
     pub(crate) fn turn(&mut self, now: Duration, batch: &mut Batch) -> bool {
         let mut busy = self.obey(now);
-        busy |= self.receive(now, batch);
-        busy |= self.group.is_some() && self.work_for_others(now);
+        if !self.waits {
+            busy |= self.receive(now, batch);
+            busy |= self.group.is_some() && self.work_for_others(now);
+        }
         // What sockets on other threads send is due at once.
         if self.waker.flags().take_call() || now >= self.due.timers {
             busy |= self.timers(now);
@@ -401,6 +407,12 @@ impl Worker {
                 let _unwanted = back.send(self.shares_now(now));
             }
             Ok(Command::Pace(pace)) => self.pace = pace,
+            Ok(Command::Receive) => {
+                // Sockets that were opened before have what arrives.
+                self.waker.flags().take_call();
+                self.timers(now);
+                self.waits = false;
+            }
             Ok(Command::Begin) => self.links.iter_mut().for_each(|link| link.begin()),
             Ok(Command::CloseDevice(link, back)) => {
                 // Without a link there is nothing to close, and the sender is told so.
@@ -543,7 +555,8 @@ impl Worker {
     fn sleep(&mut self, now: Duration) {
         self.waker.fall_asleep();
         // A command sent before that woke nobody: look once more before sleeping.
-        let sent = self.obey(now) || self.group.as_mut().is_some_and(WorkerGroup::has_messages);
+        let handed = |group: &mut WorkerGroup| group.has_messages();
+        let sent = self.obey(now) || !self.waits && self.group.as_mut().is_some_and(handed);
         let flags = self.waker.flags();
         if sent || flags.is_called() || flags.is_stopped() {
             self.waker.wake_up(false);
@@ -555,6 +568,7 @@ impl Worker {
         let timers = [self.next_timer(), told, Some(now + LINKS_EVERY)].into_iter().flatten().min();
         let patience = timers.map_or(LINKS_EVERY, |at| at.saturating_sub(now));
         let mut fds: Vec<PollFd<'_>> = (self.links.iter())
+            .filter(|_| !self.waits)
             .filter_map(|link| link.poll_fd())
             .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
             .collect();

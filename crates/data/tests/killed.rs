@@ -159,6 +159,7 @@ fn setup() -> DataSetup {
         cores: Vec::new(),
         neighbours: NeighbourLimits::DEFAULT,
         seed: 7,
+        waits: false,
     }
 }
 

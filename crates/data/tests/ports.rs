@@ -186,6 +186,7 @@ fn setup(workers: usize) -> DataSetup {
         cores: Vec::new(),
         neighbours: NeighbourLimits::DEFAULT,
         seed: 7,
+        waits: false,
     }
 }
 

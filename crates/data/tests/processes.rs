@@ -113,6 +113,7 @@ fn setup() -> DataSetup {
         cores: Vec::new(),
         neighbours: NeighbourLimits::DEFAULT,
         seed: 7,
+        waits: false,
     }
 }
 

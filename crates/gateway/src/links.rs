@@ -258,6 +258,7 @@ pub(crate) fn setup_of(config: &Config) -> Result<Setup, RunError> {
 
 fn setup(config: &Config, names: &[String], seed: u64) -> Result<Setup, RunError> {
     let mut setup = Setup::new(seed);
+    setup.waits = true;
     setup.workers = usize::from(config.workers).max(1);
     setup.control_core = config.control_core.map(usize::from);
     if let Some(most) = config.neighbours_max {

@@ -366,8 +366,8 @@ impl Planes {
         changed
     }
 
-    /// Starts the replays of capture files, which wait until the whole gateway is ready. Replays
-    /// that have begun go on.
+    /// Starts the replays of capture files, which wait until the whole gateway is ready, and
+    /// receives the packets that do ([`Setup::waits`]). Replays that have begun go on.
     ///
     /// # Errors
     ///

@@ -43,6 +43,10 @@ pub struct Setup {
     pub kernel_news_octets: usize,
     /// The seed of random numbers: identifications, jitter, secrets.
     pub seed: u64,
+    /// Whether packets that arrive wait until [`Planes::begin_replays`](crate::Planes::begin_replays):
+    /// handlers and sockets are attached before. Otherwise they are received as soon as all links
+    /// are open.
+    pub waits: bool,
     /// The process in which the workers run; this one if there is none.
     pub process: Option<ProcessSetup>,
     /// Reports of devices that drivers may send on, where links forward in their drivers.
@@ -114,6 +118,7 @@ impl Setup {
             routes_max: ROUTES_MAX,
             kernel_news_octets: KERNEL_NEWS_OCTETS,
             seed,
+            waits: false,
             process: None,
             reports: None,
         }
@@ -165,6 +170,7 @@ impl Setup {
             cores,
             neighbours: self.neighbours,
             seed: self.seed,
+            waits: self.waits,
         }
     }
 

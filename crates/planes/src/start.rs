@@ -122,7 +122,7 @@ pub(crate) fn start(
         control.kernel.as_ref().map_or(Ok(()), Kernel::forget_others)?;
     }
     if let Some(Ok(drivers)) = drivers {
-        control.forward_in_drivers(drivers, adopted.is_some());
+        control.forward_in_drivers(drivers, adopted.is_some() || setup.waits);
     }
     if let Some(next) = adopted {
         control.begin_ids(next);

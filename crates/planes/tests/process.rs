@@ -15,9 +15,11 @@
 #[expect(dead_code, reason = "this flow is bounded")]
 mod numbered;
 
+use gatewright_data::HandlerValue;
 use gatewright_link::Backend;
 use gatewright_part::EventSink;
-use gatewright_planes::{Planes, ProcessSetup, Setup};
+use gatewright_planes::{Placement, Planes, ProcessSetup, Setup};
+use gatewright_stack::{At, Attachment, Place, builtin::Match};
 use gatewright_testbed::{Namespace, Needs, Process, TwoSubnets, Veth, wait_until};
 use libtest_mimic::{Arguments, Failed, Trial};
 use numbered::{Flight, Passed, Progress};
@@ -25,6 +27,7 @@ use std::{
     io::{BufRead, BufReader, ErrorKind, Write, stdin},
     net::{Ipv4Addr, UdpSocket},
     process::{ChildStdin, ChildStdout, Stdio},
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
     time::{Duration, Instant},
 };
 
@@ -46,11 +49,17 @@ const BETWEEN: u32 = 2000;
 const HELD: u32 = 200;
 /// Datagrams that are sent while there is no data plane.
 const WAITING: u32 = 200;
+/// Datagrams meanwhile for the gateway's own socket.
+const OWN_WAITING: u32 = 20;
 /// Deaths of the data plane: after five within a minute it is not started again.
 const DEATHS: u32 = 3;
 /// Time in which a process that is killed does nothing more.
 const DEAD_WITHIN: Duration = Duration::from_millis(20);
 const SOUTH: &str = "10.10.2.2:7100";
+/// A socket of the gateway's own stack.
+const OWN: &str = "10.10.1.1:7102";
+/// Where a handler of the gateway drops what is sent.
+const FORBIDDEN: (&str, u16) = ("10.10.2.2", 7101);
 
 fn main() {
     if std::env::var_os(SERVES).is_some() {
@@ -87,6 +96,7 @@ fn main() {
 fn control(name: &str) {
     let own = std::env::current_exe().unwrap().into_os_string();
     let mut setup = Setup::new(7);
+    setup.waits = true;
     setup.process = Some(ProcessSetup {
         program: "env".into(),
         arguments: vec!["-u".into(), CONTROLS.into(), format!("{SERVES}=1").into(), own],
@@ -103,12 +113,28 @@ fn control(name: &str) {
     let log = EventSink::new(|event| println!("event {}: {}", event.kind, event.text));
     match Planes::open_logging(&setup, log) {
         Ok(planes) => {
-            if planes.is_adopted() {
-                // As a gateway does: until then all packets go to the graph.
-                planes.commit(planes.prepare(Vec::new()).unwrap()).unwrap();
-            }
+            // As a gateway does: until then packets wait, and those of drivers go to the graph.
+            let which = Match { port: Some(FORBIDDEN.1), ..Match::default() };
+            let at = Attachment::new(At::Frame, Place::Before);
+            let dropping = Placement::Described(at, HandlerValue::Drop { which });
+            planes.commit(planes.prepare(vec![dropping]).unwrap()).unwrap();
+            let (socket, received) =
+                (planes.sockets().bind(OWN.parse().unwrap()), AtomicU32::new(0));
+            let socket = socket.unwrap();
+            planes.begin_replays().unwrap();
             println!("runs {} {}", planes.data_process().unwrap(), planes.is_adopted());
-            answer(&planes);
+            socket.set_read_timeout(Some(Duration::from_millis(100)));
+            let is_over = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !is_over.load(Ordering::Relaxed) {
+                        let came = socket.recv_from(&mut [0; 16]).is_ok();
+                        received.fetch_add(u32::from(came), Ordering::Relaxed);
+                    }
+                });
+                answer(&planes, &received);
+                is_over.store(true, Ordering::Relaxed);
+            });
             drop(planes);
             println!("ended");
         }
@@ -116,9 +142,9 @@ fn control(name: &str) {
     }
 }
 
-/// Says how many packets drivers have forwarded and how many went to the graph, and which process the
-/// data plane is, whenever a line asks for it.
-fn answer(planes: &Planes) {
+/// Says how many datagrams its socket has received, how many packets drivers have forwarded and how many
+/// went to the graph, and which process the data plane is, whenever a line asks for it.
+fn answer(planes: &Planes, received: &AtomicU32) {
     for line in stdin().lines() {
         line.unwrap();
         let links = planes.status().unwrap().links;
@@ -128,6 +154,7 @@ fn answer(planes: &Planes) {
             of.map(|count| count.packets).sum::<u64>()
         };
         let [forwarded, up] = [true, false].map(sum);
+        println!("received {}", received.load(Ordering::Relaxed));
         println!("forwarded {forwarded} {up} {}", planes.data_process().unwrap());
     }
 }
@@ -175,6 +202,12 @@ impl Control {
         Ok((forwarded.parse()?, up.parse()?, process.parse()?))
     }
 
+    /// Datagrams that its socket has received.
+    fn received(&mut self) -> Result<u32, Failed> {
+        writeln!(self.input)?;
+        Ok(self.says("received ")?.parse()?)
+    }
+
     /// The data plane's process, and whether it was adopted.
     fn runs(&mut self) -> Result<(u32, bool), Failed> {
         let said = self.says("runs ")?;
@@ -183,10 +216,11 @@ impl Control {
     }
 }
 
-/// A sender in one kernel, and a receiver in another.
+/// A sender in one kernel, and receivers in another: of what passes, and of what must not.
 struct Flow {
     sender: UdpSocket,
     receiver: UdpSocket,
+    forbidden: UdpSocket,
     next: u32,
 }
 
@@ -199,6 +233,33 @@ impl Flow {
     fn send(&mut self) -> bool {
         self.next += 1;
         self.sender.send_to(&self.next.to_be_bytes(), SOUTH).is_ok()
+    }
+
+    fn send_own(&self) -> bool {
+        self.sender.send_to(b"own", OWN).is_ok()
+    }
+
+    fn send_forbidden(&self) -> bool {
+        self.sender.send_to(b"forbidden", FORBIDDEN).is_ok()
+    }
+
+    /// Runs something while forbidden datagrams are sent.
+    fn while_forbidden<T: Send>(&self, run: impl FnOnce() -> T + Send) -> T {
+        std::thread::scope(|scope| {
+            let running = scope.spawn(run);
+            while !running.is_finished() {
+                self.send_forbidden();
+                std::thread::sleep(Duration::from_micros(500));
+            }
+            running.join().unwrap()
+        })
+    }
+
+    /// No forbidden datagram has come until now.
+    fn nothing_forbidden_came(&self) {
+        self.forbidden.set_nonblocking(true).unwrap();
+        let came = std::iter::from_fn(|| self.forbidden.recv(&mut [0; 16]).ok()).count();
+        assert_eq!(came, 0, "datagrams that a handler drops");
     }
 
     fn take(&self, patience: Duration) -> Option<u32> {
@@ -257,17 +318,22 @@ fn data_plane_dies(
     control: &mut Control,
     flow: &mut Flow,
 ) -> Result<(), Failed> {
+    let had = control.received()?;
     let (.., data) = control.forwarded()?;
     let died = Instant::now();
     assert!(signal(middle, "-KILL", data)?);
     std::thread::sleep(DEAD_WITHIN);
-    let sent: u32 = (0..WAITING).map(|_| u32::from(flow.send())).sum();
+    let sent: u32 = (0..WAITING).map(|_| u32::from(flow.send_forbidden() && flow.send())).sum();
+    assert!((0..OWN_WAITING).all(|_| flow.send_own()));
     let came = (0..sent).map_while(|_| flow.take(WITHIN)).count();
     assert_eq!((sent, came), (WAITING, usize::try_from(WAITING)?));
     control.says("event data-plane-died")?;
     let again = control.says("event data-plane-restarted: ")?;
     assert!(wait_until(WITHIN, || flow.passes()), "it forwards again");
     println!("{again}; a datagram passed after {:?}", died.elapsed());
+    flow.nothing_forbidden_came();
+    let all = || control.received().is_ok_and(|came| came == had + OWN_WAITING);
+    assert!(wait_until(WITHIN, all), "{:?} of {OWN_WAITING} and {had}", control.received());
     assert_eq!(flow.pass(DATAGRAMS), DATAGRAMS);
     Ok(())
 }
@@ -284,10 +350,12 @@ fn goes_on(name: &str) -> Result<(), Failed> {
     south.add_route("default", "10.10.2.1")?;
     let sender = north.run(|| UdpSocket::bind("10.10.1.2:0"))??;
     let receiver = south.run(|| UdpSocket::bind(SOUTH))??;
-    let mut flow = Flow { sender, receiver, next: 0 };
+    let forbidden = south.run(|| UdpSocket::bind(FORBIDDEN))??;
+    let mut flow = Flow { sender, receiver, forbidden, next: 0 };
 
     let mut first = Control::start(&middle, name)?;
-    let (data, adopted) = first.runs()?;
+    let (data, adopted) = flow.while_forbidden(|| first.runs().unwrap());
+    flow.nothing_forbidden_came();
     assert!(!adopted && wait_until(WITHIN, || flow.passes()), "it forwards");
     let mut second = Control::start(&middle, name)?;
     let refused = second.says("refused ")?;
@@ -352,9 +420,12 @@ fn drivers_go_on() -> Result<(), Failed> {
     let sender = hosts.north.run(|| UdpSocket::bind("10.10.1.2:0"))??;
     sender.connect(SOUTH)?;
     let receiver = hosts.south.run(|| UdpSocket::bind(SOUTH))??;
+    let forbidden = hosts.south.run(|| UdpSocket::bind(FORBIDDEN))??;
+    let (own, its) = (sender.try_clone()?, receiver.try_clone()?);
+    let mut flow = Flow { sender: own, receiver: its, forbidden, next: 0 };
     let mut control = Control::start(&hosts.middle, DRIVERS)?;
-    let (mut data, _) = control.runs()?;
-    let mut flow = Flow { sender: sender.try_clone()?, receiver: receiver.try_clone()?, next: 0 };
+    let (mut data, _) = flow.while_forbidden(|| control.runs().unwrap());
+    flow.nothing_forbidden_came();
     let by_drivers = |control: &mut Control, flow: &mut Flow| {
         let (before, ..) = control.forwarded().unwrap();
         flow.passes() && control.forwarded().unwrap().0 > before

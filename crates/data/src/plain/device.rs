@@ -13,7 +13,17 @@ use gatewright_link::{
 };
 use std::num::NonZeroU32;
 
-plain_struct!(DataSetup { links, workers, spin, frames, chunk_size, cores, neighbours, seed });
+plain_struct!(DataSetup {
+    links,
+    workers,
+    spin,
+    frames,
+    chunk_size,
+    cores,
+    neighbours,
+    seed,
+    waits
+});
 plain_struct!(WorkerLink { name, device, queues });
 plain_struct!(Reopen { device, before });
 
@@ -181,6 +191,7 @@ mod tests {
             cores: vec![1, 0, 1023],
             neighbours: NeighbourLimits::DEFAULT,
             seed: u64::MAX,
+            waits: false,
         };
         let back = DataSetup::of(&setup.octets()).unwrap();
         assert_eq!(format!("{back:?}"), format!("{setup:?}"));

@@ -76,6 +76,7 @@ plain_enum!(PortRequest {
     14 => DropPrepared,
     15 => NeighboursUsed(used),
     16 => Measure(time),
+    17 => Receive,
 });
 
 plain_enum!(PortAnswer {
@@ -235,6 +236,7 @@ mod tests {
             PortRequest::DropPrepared,
             PortRequest::SetLink { link, up: false },
             PortRequest::BeginReplays,
+            PortRequest::Receive,
             a_trace(link, matching),
             PortRequest::EndTrace(None),
             PortRequest::EndTrace(Some(TraceNumber(8))),

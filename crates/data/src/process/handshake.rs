@@ -30,7 +30,7 @@ pub fn process_version() -> String {
 }
 
 /// Changes with the meaning of any message, and with what both planes know of the plans of reports.
-const PROTOCOL: u32 = 12;
+const PROTOCOL: u32 = 13;
 
 /// The order to start a data plane.
 pub(super) struct StartOrder {

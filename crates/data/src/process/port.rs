@@ -193,6 +193,20 @@ impl ProcessPort {
         self.has_restarted.store(true, Ordering::Release);
     }
 
+    /// Has a process that was started again receive frames, once it has its sockets.
+    pub(super) fn receive_again(&self) {
+        let request = {
+            let known = self.known();
+            match (known.restored.begun, known.setup.waits) {
+                (true, _) => PortRequest::BeginReplays,
+                (false, false) => PortRequest::Receive,
+                (false, true) => return,
+            }
+        };
+        // One that has ended meanwhile is started again.
+        let _ended = self.submit(request);
+    }
+
     /// No other process will run in its place until somebody asks.
     pub(super) fn give_up(&self) {
         self.given_up.store(true, Ordering::Release);
@@ -285,6 +299,7 @@ impl ProcessPort {
                     known.restored.down.push(*link);
                 }
             }
+            PortRequest::Receive => known.setup.waits = false,
             PortRequest::BeginReplays => known.restored.begun = true,
             _ => {}
         }

@@ -18,6 +18,7 @@ use crate::{
     plain::Plain,
     port::{HandlerOrder, Port, PortAnswer, PortRequest, RequestNumber},
     reopen::Reopen,
+    setup::DataSetup,
     start::{Opened, start_on},
     workers::{ThreadPort, Workers},
 };
@@ -112,6 +113,8 @@ struct Server {
     orders: TakenOrders,
     captured: CaptureRelay,
     files: FileAccess,
+    /// When it receives frames unless it is told to before: its control plane has died.
+    receives_at: Option<Instant>,
 }
 
 /// A request that the workers are at.
@@ -130,6 +133,9 @@ const QUICKLY: Duration = Duration::from_millis(1);
 
 /// Time between two looks at requests that take longer.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// How long a process that was started again waits for its control plane to give it sockets.
+const RECEIVES_WITHIN: Duration = Duration::from_secs(1);
 
 /// Time between two looks without any. The waker ends it at once.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -183,7 +189,10 @@ impl Server {
         let (forwarding, devices) =
             (DriverMaps::from(passed.maps), OpenDevices::going_on_with(passed.held));
         let kernel = KernelTables { division, forwarding, devices };
-        let (workers, opened) = start_on(&setup, tables, wakers, &kernel, clock)?;
+        // One that is started again has handlers and sockets to get first.
+        let waits = setup.waits || !fresh;
+        let (workers, opened) =
+            start_on(&DataSetup { waits, ..setup.clone() }, tables, wakers, &kernel, clock)?;
         kernel.devices.drop_held();
         let (links, sockets) = links_and_sockets(opened)?;
         let port = Arc::clone(workers.port());
@@ -210,6 +219,7 @@ impl Server {
             orders: TakenOrders::default(),
             captured,
             files,
+            receives_at: (!fresh).then(|| Instant::now() + RECEIVES_WITHIN),
         })
     }
 
@@ -229,6 +239,11 @@ impl Server {
                 self.take(&octets);
             }
             self.finish(Duration::ZERO);
+            if self.receives_at.is_some_and(|at| at <= Instant::now()) {
+                self.receives_at = None;
+                // Workers that have ended receive nothing.
+                let _ended = self.shared.port().submit(PortRequest::Receive);
+            }
             // The next control plane is told which devices are open, once they are.
             if self.outstanding.iter().all(|one| one.reopened.is_none()) {
                 self.shared.end_turn();
@@ -301,6 +316,7 @@ impl Server {
                 state.commit(*stage);
                 self.captured.set_open(state.captures());
             }
+            PortRequest::Receive | PortRequest::BeginReplays => self.receives_at = None,
             PortRequest::FlushCaptures => self.captured.flush(self.shared.answer_reader()),
             _ => {}
         }
@@ -366,9 +382,6 @@ fn restore(port: &Arc<ThreadPort>, restored: &Restored) -> Result<(), DataError>
             port.ask(PortRequest::Stage(restored.standing.clone()))?
     {
         port.ask(PortRequest::Commit(stage))?;
-    }
-    if restored.begun {
-        port.submit(PortRequest::BeginReplays)?;
     }
     Ok(())
 }

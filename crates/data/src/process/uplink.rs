@@ -111,6 +111,7 @@ impl Uplink {
         let Self { port, sockets, orders, departures, octets, .. } = self;
         if port.has_restarted.swap(false, Ordering::AcqRel) {
             orders.restore(sockets.standing());
+            port.receive_again();
         }
         orders.end_if_given_up();
         let mut sent = false;

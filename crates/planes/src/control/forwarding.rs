@@ -11,11 +11,11 @@ use gatewright_xdp::PacketCount;
 use std::{net::IpAddr, time::Instant};
 
 impl Control {
-    /// Publishes everything to `drivers`, and what changes from now on. Handlers of an earlier
-    /// control plane may stand at an `adopted` data plane: until the first wiring is committed they
-    /// are to see everything.
-    pub(crate) fn forward_in_drivers(&mut self, drivers: Drivers, adopted: bool) {
-        self.in_graph_until_wired = adopted;
+    /// Publishes everything to `drivers`, and what changes from now on. Where handlers are to stand
+    /// that are not known here (of an earlier control plane, or about to be attached), they see
+    /// everything until the first wiring is committed.
+    pub(crate) fn forward_in_drivers(&mut self, drivers: Drivers, until_wired: bool) {
+        self.in_graph_until_wired = until_wired;
         self.host.follow_routes(drivers.follower());
         self.drivers = Some(drivers);
         self.follow_all_neighbours();

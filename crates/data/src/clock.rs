@@ -22,6 +22,13 @@ pub enum Clock {
 pub struct VirtualClock(Arc<AtomicU64>);
 
 impl VirtualClock {
+    /// A clock that stands at `now`.
+    pub(crate) fn beginning(now: Duration) -> Self {
+        let clock = Self::default();
+        clock.set(now);
+        clock
+    }
+
     /// Sets the time since the epoch.
     pub fn set(&self, now: Duration) {
         self.0.store(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX), Ordering::Release);

@@ -177,11 +177,7 @@ impl Server {
         // Before the first thread starts: threads have capabilities of their own.
         confine().map_err(failed("give up capabilities"))?;
         let files = FileAccess::limit(&setup).map_err(failed("give up files"))?;
-        let virtual_clock = clock.map(|now| {
-            let clock = VirtualClock::default();
-            clock.set(now);
-            clock
-        });
+        let virtual_clock = clock.map(VirtualClock::beginning);
         let clock = virtual_clock.clone().map_or(Clock::Real(Instant::now()), Clock::Virtual);
         let wakers = (&sleepers.event_reader, sleepers.workers.clone());
         let division = descriptors.divided(divided, routes_max);

@@ -74,6 +74,10 @@ f.link_back_path = ProtoField.uint32("gwmesh.link_back.path", "path", base.DEC)
 f.link_back_reporter = ProtoField.uint64("gwmesh.link_back.reporter", "reporter", base.HEX)
 f.link_back_hops = ProtoField.uint32("gwmesh.link_back.hops", "hops", base.DEC)
 f.link_back_position = ProtoField.uint32("gwmesh.link_back.position", "position", base.DEC)
+f.bypass_request_neighbour = ProtoField.uint64("gwmesh.bypass_request.neighbour", "neighbour", base.HEX)
+f.bypass_request_neighbour_epoch = ProtoField.uint32("gwmesh.bypass_request.neighbour_epoch", "neighbour epoch", base.DEC)
+f.bypass_request_label = ProtoField.uint32("gwmesh.bypass_request.label", "label", base.DEC)
+f.bypass_request_frame_limit = ProtoField.uint32("gwmesh.bypass_request.frame_limit", "frame limit", base.DEC)
 f.port_hello_port = ProtoField.uint32("gwmesh.port_hello.port", "port", base.DEC)
 f.port_hello_interval = ProtoField.uint32("gwmesh.port_hello.interval", "interval", base.DEC)
 f.port_hello_forwards = ProtoField.bool("gwmesh.port_hello.forwards", "forwards", base.NONE)
@@ -224,6 +228,13 @@ layouts.link_back = { octets = 32, fields = {
 }, parts = {
   { name = "record", entry = layouts.node, length = function(at) return (at:bitfield(224, 8) * 8) end },
 } }
+layouts.bypass_request = { octets = 20, fields = {
+  { field = f.bypass_request_neighbour, offset = 0, width = 64 },
+  { field = f.bypass_request_neighbour_epoch, offset = 64, width = 32 },
+  { field = f.bypass_request_label, offset = 96, width = 20 },
+  { field = f.bypass_request_frame_limit, offset = 128, width = 16 },
+}, parts = {
+} }
 layouts.port_hello = { octets = 8, fields = {
   { field = f.port_hello_port, offset = 0, width = 16 },
   { field = f.port_hello_interval, offset = 16, width = 16 },
@@ -302,9 +313,11 @@ local types = {
   [6] = { layouts.path_end, "PATH ERROR" },
   [7] = { layouts.path_end, "PATH TEAR" },
   [12] = { layouts.link_back, "LINK BACK" },
+  [15] = { layouts.bypass_request, "BYPASS REQUEST" },
   [13] = { layouts.port_hello, "PORT HELLO" },
   [14] = { layouts.olsr, "OLSR" },
   [8] = { layouts.unknown, "LABEL UNKNOWN" },
+  [16] = { layouts.unknown, "BYPASS TEAR" },
   [9] = { layouts.liveness, "LIVENESS" },
   [10] = { layouts.challenge, "CHALLENGE" },
   [11] = { layouts.challenge, "CHALLENGE REPLY" },

@@ -315,7 +315,7 @@ impl Driver {
         };
         let octets = u64::try_from(received.len()).unwrap_or(0);
         let from = LinkAddress::ethernet(frame.from);
-        let Some(label) = self.forwarding.labels.get(&frame.label) else {
+        let Some(action) = self.forwarding.in_force(frame.label) else {
             if self.node.is_own_label(frame.label) {
                 let of = (link, frame.label);
                 self.counters.early_dropped += self.early.keep(self.now(), of, received);
@@ -324,7 +324,7 @@ impl Driver {
             }
             return;
         };
-        match (label.action, frame.payload) {
+        match (action, frame.payload) {
             (LabelAction::Pop, FramePayload::Ethernet(carried)) => {
                 self.counters.carried += 1;
                 self.deliver(carried);
@@ -654,6 +654,7 @@ impl Driver {
                 ("neighbours_up", number(up)),
                 ("destinations", number(destinations.len())),
                 ("labels", number(self.forwarding.labels.len())),
+                ("bypasses", number(self.node.bypasses())),
                 ("stations", number(self.node.stations().count())),
                 ("tcp_connections", number(self.connections.len())),
                 ("liveness_interval_us", micros(self.node.liveness_interval())),
@@ -715,6 +716,7 @@ impl Driver {
             neighbours: state::neighbours(&self.neighbours, &self.ports, self.now()),
             destinations: state::destinations(&self.forwarding, &self.node, &self.ports),
             labels: self.forwarding.labels.len(),
+            bypasses: self.node.bypasses(),
             tcp_connections: self.connections.len(),
             counters: self.all_counters(),
         }

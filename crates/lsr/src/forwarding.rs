@@ -57,7 +57,24 @@ pub(crate) struct InstalledPaths {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InstalledLabel {
     pub(crate) action: LabelAction,
+    /// The next hop while that of the action is down.
+    backup: Option<LabelledHop>,
     reported: PacketCount,
+}
+
+impl InstalledLabel {
+    /// The neighbour that an action leads to.
+    fn first_hop(action: LabelAction) -> Option<Adjacency> {
+        match action {
+            LabelAction::Swap(hop) => Some(hop.adjacency),
+            LabelAction::Pop | LabelAction::Station { .. } => None,
+        }
+    }
+
+    /// The neighbours that it leads to.
+    fn next_hops(&self) -> impl Iterator<Item = Adjacency> {
+        Self::first_hop(self.action).into_iter().chain(self.backup.map(|hop| hop.adjacency))
+    }
 }
 
 /// Times that the table had no room.
@@ -174,7 +191,9 @@ impl Forwarding {
     /// Does what an output says.
     pub(crate) fn install(&mut self, output: &MeshOutput, ports: &[Port]) -> Installed {
         match *output {
-            MeshOutput::InstallLabel { label, action } => self.set_label(label, action, ports),
+            MeshOutput::InstallLabel { label, action, backup } => {
+                self.set_label(label, (action, backup), ports)
+            }
             MeshOutput::RemoveLabel { label } => {
                 self.labels.remove(&label);
                 let _in_range = self.switching.tables().set_label(label.0, None);
@@ -226,10 +245,15 @@ impl Forwarding {
         }
     }
 
-    fn set_label(&mut self, label: Label, action: LabelAction, ports: &[Port]) -> Installed {
+    fn set_label(
+        &mut self,
+        label: Label,
+        (action, backup): (LabelAction, Option<LabelledHop>),
+        ports: &[Port],
+    ) -> Installed {
         let hop = match action {
             LabelAction::Pop => Some(LabelHop { link: HOST, address: self.ends.0, label: None }),
-            LabelAction::Swap(hop) => self.resolve(hop, ports),
+            LabelAction::Swap(hop) => self.resolve(hop, None, ports),
             LabelAction::Station { port, station } => mac_of(station).map(|address| LabelHop {
                 link: port_number(port),
                 address,
@@ -237,7 +261,10 @@ impl Forwarding {
             }),
         };
         let Some(primary) = hop else { return Installed::LabelRefused(label) };
-        let hops = LabelHops { primary, backup: None };
+        // Without a number for its neighbour, the label has no backup.
+        let beside = InstalledLabel::first_hop(action);
+        let around = backup.and_then(|hop| self.resolve(hop, beside, ports));
+        let hops = LabelHops { primary, backup: around };
         if self.switching.tables().set_label(label.0, Some(&hops)).is_err() {
             self.counters.labels += 1;
             return Installed::LabelRefused(label);
@@ -247,7 +274,8 @@ impl Forwarding {
             Some(known) => known.reported,
             None => self.switching.label_count(label.0).unwrap_or_default(),
         };
-        self.labels.insert(label, InstalledLabel { action, reported });
+        let backup = backup.filter(|_| around.is_some());
+        self.labels.insert(label, InstalledLabel { action, backup, reported });
         Installed::Done
     }
 
@@ -268,10 +296,11 @@ impl Forwarding {
 
     /// Puts the paths of a destination and a class into the table.
     fn write_path(&mut self, key: (NodeId, PathClass), mut paths: InstalledPaths, ports: &[Port]) {
-        let hop = |this: &mut Self, path: Option<InstalledPath>| {
-            path.and_then(|path| this.resolve(path.hop, ports))
+        let hop = |this: &mut Self, path: Option<InstalledPath>, beside| {
+            path.and_then(|path| this.resolve(path.hop, beside, ports))
         };
-        let (primary, backup) = (hop(self, paths.primary), hop(self, paths.backup));
+        let first = paths.primary.map(|path| path.hop.adjacency);
+        let (primary, backup) = (hop(self, paths.primary, None), hop(self, paths.backup, first));
         let hops = match (primary, backup) {
             (Some(primary), backup) => Some(LabelHops { primary, backup }),
             (None, backup) => backup.map(|primary| LabelHops { primary, backup: None }),
@@ -292,6 +321,16 @@ impl Forwarding {
         } else {
             self.paths.insert(key, paths);
         }
+    }
+
+    /// What is done with packets of a label now: its backup is taken while its next hop is down.
+    pub(crate) fn in_force(&self, label: Label) -> Option<LabelAction> {
+        let known = self.labels.get(&label)?;
+        let is_down = |hop: &LabelledHop| !self.is_up(hop.adjacency);
+        Some(match (known.action, known.backup) {
+            (LabelAction::Swap(hop), Some(backup)) if is_down(&hop) => LabelAction::Swap(backup),
+            (action, _) => action,
+        })
     }
 
     /// Whether the programs forward packets of a class to a destination.
@@ -316,20 +355,30 @@ impl Forwarding {
         paths.primary.filter(up).or(paths.backup.filter(up))
     }
 
-    /// A next hop as the table has it.
-    fn resolve(&mut self, hop: LabelledHop, ports: &[Port]) -> Option<LabelHop> {
+    /// A next hop as the table has it. The number of `beside`, to which no entry may lead yet, stays its own.
+    fn resolve(
+        &mut self,
+        hop: LabelledHop,
+        beside: Option<Adjacency>,
+        ports: &[Port],
+    ) -> Option<LabelHop> {
         let address = hop.address.to_ethernet()?;
-        let link = self.slot(hop.adjacency, ports)?;
+        let link = self.slot(hop.adjacency, beside, ports)?;
         Some(LabelHop { link, address, label: Some(hop.label.0) })
     }
 
     /// The number of a neighbour in the table, which it gets when it is first needed.
-    fn slot(&mut self, adjacency: Adjacency, ports: &[Port]) -> Option<u32> {
+    fn slot(
+        &mut self,
+        adjacency: Adjacency,
+        beside: Option<Adjacency>,
+        ports: &[Port],
+    ) -> Option<u32> {
         let known = self.slots.iter().position(|slot| *slot == Some(adjacency));
         if let Some(known) = known {
             return u32::try_from(known).ok();
         }
-        let Some(number) = self.free_slot() else {
+        let Some(number) = self.free_slot(beside) else {
             self.counters.next_hops += 1;
             return None;
         };
@@ -347,16 +396,14 @@ impl Forwarding {
     }
 
     /// A number without a neighbour, or of one that no entry leads to.
-    fn free_slot(&self) -> Option<u32> {
+    fn free_slot(&self, beside: Option<Adjacency>) -> Option<u32> {
         let is_used = |adjacency: Adjacency| {
-            let hop = |action: LabelAction| match action {
-                LabelAction::Swap(hop) => Some(hop.adjacency),
-                LabelAction::Pop | LabelAction::Station { .. } => None,
-            };
-            let by_label = self.labels.values().any(|label| hop(label.action) == Some(adjacency));
+            let mut by_label = self.labels.values().flat_map(InstalledLabel::next_hops);
             let both = |paths: &InstalledPaths| [paths.primary, paths.backup];
             let mut by_path = self.paths.values().flat_map(both).flatten();
-            by_label || by_path.any(|path| path.hop.adjacency == adjacency)
+            beside == Some(adjacency)
+                || by_label.any(|known| known == adjacency)
+                || by_path.any(|path| path.hop.adjacency == adjacency)
         };
         let first = FIRST_PORT + PORTS_MAX;
         let slots = (0..).zip(&self.slots).skip_while(|(number, _)| *number < first);

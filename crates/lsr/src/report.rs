@@ -42,6 +42,22 @@ pub(crate) fn event(event: &MeshEvent, ports: &[Port]) -> Option<LogEvent> {
                 .with("path", path)
                 .with("cause", reason)
         }
+        MeshEvent::LinkBypassed { adjacency, paths } => {
+            let (node, link) = (node_text(adjacency.node), link_name(ports, adjacency));
+            let text = format!("paths over {link} to {node} go around that link: {paths}");
+            about(LogLevel::Info, "link-bypassed", text)
+                .with("node", node)
+                .with("link", link)
+                .with("paths", paths)
+        }
+        MeshEvent::PathBypassed { destination, path, relay } => {
+            let (node, relay) = (node_text(destination), node_text(relay));
+            let text = format!("path {path} to {node} goes around a link that {relay} has lost");
+            about(LogLevel::Warning, "path-bypassed", text)
+                .with("node", node)
+                .with("path", path)
+                .with("relay", relay)
+        }
         MeshEvent::Switched { destination, class, path } => {
             let (node, class) = (node_text(destination), class.number());
             let text = format!("packets of class {class} to {node} take another path: {path}");

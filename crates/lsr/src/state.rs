@@ -47,6 +47,8 @@ pub struct MeshState {
     pub destinations: Vec<MeshDestination>,
     /// Installed labels.
     pub labels: usize,
+    /// Bypasses that stand around links of paths that lead through this node, each direction for itself.
+    pub bypasses: usize,
     /// TCP connections of servers here: the paths to their clients are kept.
     pub tcp_connections: usize,
     /// Counters of the protocol, the thread and the label table, by name.
@@ -143,6 +145,8 @@ pub struct MeshPathState {
     pub behind: Option<String>,
     /// Largest frame in octets; 0 without limit.
     pub frame_limit: u16,
+    /// Whether a relay leads it around a lost link, until another path is found.
+    pub bypassed: bool,
 }
 
 /// Answer of a node of a path to an echo request.
@@ -313,6 +317,7 @@ fn path_state(
         behind: (node.station_of(path).filter(|_| path.origin == node.id()))
             .map(|_| node_text(path.target)),
         frame_limit,
+        bypassed: node.goes_around_a_link(path),
     }
 }
 
@@ -353,6 +358,11 @@ pub(crate) fn protocol_counters(of: &MeshCounters) -> Vec<(&'static str, u64)> {
         ("links_back_ignored", of.links_back_ignored),
         ("links_back_limited", of.links_back_limited),
         ("unknown_limited", of.unknown_limited),
+        ("bypasses_made", of.bypasses_made),
+        ("bypasses_refused", of.bypasses_refused),
+        ("bypasses_given", of.bypasses_given),
+        ("bypasses_denied", of.bypasses_denied),
+        ("paths_bypassed", of.paths_bypassed),
         ("echoes", of.echoes),
         ("echoes_unanswered", of.echoes_unanswered),
         ("broadcasts", of.broadcasts),

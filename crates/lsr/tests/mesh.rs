@@ -36,6 +36,7 @@ fn main() -> ExitCode {
         trial("a_link_that_is_down_wakes_nobody", a_link_that_is_down),
         trial("a_packet_whose_hops_are_spent_ends", spent_hops),
         trial("flows_are_spread_over_equal_paths", flows_are_spread),
+        trial("a_relay_leads_packets_around_a_lost_link", a_bypass),
         trial("connections_are_seen_where_their_server_is", connections_are_seen),
         trial("figure_6_survives_near_and_far_cuts", figure_6),
         trial("what_cannot_start_says_why", what_cannot_start),
@@ -145,15 +146,15 @@ fn a_link_that_is_down() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A datagram of UDP in IPv4 (RFC 768, RFC 791) to port 7 of node 1 behind a label.
-fn labelled((to, from): (&str, &str), label: u32, ttl: u8) -> Vec<u8> {
+/// A datagram of UDP in IPv4 (RFC 768, RFC 791) to port 7 of a host behind a label.
+fn labelled((to, from): (&str, &str), host: u8, (label, ttl): (u32, u8)) -> Vec<u8> {
     let mac = |text: &str| -> Vec<u8> {
         text.trim().split(':').map(|octet| u8::from_str_radix(octet, 16).unwrap()).collect()
     };
     let mut frame = [mac(to), mac(from), vec![0x88, 0x47]].concat();
     // Bottom of the stack.
     frame.extend((label << 12 | 0x100 | u32::from(ttl)).to_be_bytes());
-    let mut header = [0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0, 10, 99, 0, 1, 10, 99, 0, 2];
+    let mut header = [0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0, 10, 99, 0, 1, 10, 99, 0, host];
     let words = header.as_chunks().0.iter().map(|&word| u32::from(u16::from_be_bytes(word)));
     let sum: u32 = words.sum();
     let checksum = !u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap();
@@ -176,7 +177,7 @@ fn spent_hops() -> Result<(), Failed> {
     let (index, ends) = (own.index()?, (other.mac()?, own.mac()?));
     let open = || FrameSocket::open(index, FrameSelection::Nothing, false);
     let socket = mesh.nodes[0].run(open)??;
-    let send = |ttl| socket.send(&labelled((&ends.0, &ends.1), label, ttl));
+    let send = |ttl| socket.send(&labelled((&ends.0, &ends.1), 2, (label, ttl)));
     let (ended, early) = (count(&mesh, 1, "not_forwarded")?, count(&mesh, 1, "early")?);
     send(1)?;
     let has_ended = || count(&mesh, 1, "not_forwarded").is_ok_and(|count| count == ended + 1);
@@ -188,6 +189,41 @@ fn spent_hops() -> Result<(), Failed> {
     assert_eq!(far.recv(&mut buffer)?, 4);
     far.set_nonblocking(true)?;
     assert!(far.recv(&mut buffer).is_err(), "the spent one has arrived");
+    Ok(())
+}
+
+/// A link between two relays is lost: what has the label of the path over it arrives all the same, around the
+/// link, and the ends find another path.
+fn a_bypass() -> Result<(), Failed> {
+    let mesh = Mesh::new(5, &[(0, 1), (1, 2), (2, 3), (1, 4), (4, 2)], Profile::Default)?;
+    let passes = || mesh.ping(0, &["-c1", "-W1"], "10.99.0.4").is_ok_and(|ok| ok);
+    let protected = || {
+        let stands = |node| mesh.state(node).is_ok_and(|state| state.bypasses > 0);
+        passes() && stands(1) && stands(2)
+    };
+    assert!(wait_until(LIMIT, protected), "{:?}", mesh.state(1)?);
+    let relays = [state_of(&mesh, 1)?, state_of(&mesh, 2)?];
+    let state = mesh.state(0)?;
+    let mut paths = state.destinations.iter().flat_map(|to| &to.paths);
+    let label = paths.find(|path| path.relays == relays).ok_or("no path over the link")?.label;
+    let far = mesh.nodes[3].run(|| UdpSocket::bind("10.99.0.4:7"))??;
+    far.set_read_timeout(Some(Duration::from_millis(20)))?;
+    let (own, other) = (mesh.end(0, 1), mesh.end(1, 0));
+    let (index, ends) = (own.index()?, (other.mac()?, own.mac()?));
+    let open = || FrameSocket::open(index, FrameSelection::Nothing, false);
+    let socket = mesh.nodes[0].run(open)??;
+    let frame = labelled((&ends.0, &ends.1), 4, (label, 64));
+    let arrives = || socket.send(&frame).is_ok() && far.recv(&mut [0; 16]).is_ok();
+    assert!(arrives(), "over the link");
+    mesh.end(1, 2).down()?;
+    // The first ones may come before the node knows of the loss; from then on they arrive for seconds.
+    assert!(wait_until(LIMIT, arrives), "{:?}", mesh.state(1)?);
+    assert!(count(&mesh, 1, "paths_bypassed")? > 0);
+    assert!(wait_until(LIMIT, passes));
+    let over_it = |state: MeshState| {
+        state.destinations.iter().flat_map(|to| &to.paths).any(|path| path.label == label)
+    };
+    assert!(wait_until(LIMIT, || mesh.state(0).is_ok_and(|state| !over_it(state))), "it stays");
     Ok(())
 }
 

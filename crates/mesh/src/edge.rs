@@ -378,6 +378,8 @@ pub enum MeshOutput {
         label: Label,
         /// The action.
         action: LabelAction,
+        /// The next hop while that of the action is down.
+        backup: Option<LabelledHop>,
     },
     /// Removes a label.
     RemoveLabel {
@@ -492,6 +494,23 @@ pub enum MeshEvent {
         /// The cause.
         reason: Reason,
     },
+    /// Packets of relayed paths go around a link that was lost.
+    LinkBypassed {
+        /// The neighbour that the link led to.
+        adjacency: Adjacency,
+        /// The paths.
+        paths: u16,
+    },
+    /// A link of a path to a destination was lost, and a relay leads its packets around it, for the time in
+    /// which another path is found.
+    PathBypassed {
+        /// The destination.
+        destination: NodeId,
+        /// The path.
+        path: PathId,
+        /// The relay.
+        relay: NodeId,
+    },
     /// Packets to a destination take another path.
     Switched {
         /// The destination.
@@ -584,6 +603,17 @@ pub struct MeshCounters {
     pub links_back_ignored: u64,
     /// LINK BACKs not passed on: too many in a second.
     pub links_back_limited: u64,
+    /// Bypasses around links of relayed paths that neighbours have given to this node.
+    pub bypasses_made: u64,
+    /// Bypasses that neighbours have refused, or have not answered about.
+    pub bypasses_refused: u64,
+    /// Bypasses that this node has given to neighbours.
+    pub bypasses_given: u64,
+    /// Requests for bypasses that this node has refused: the neighbour beyond is not there, the frames do
+    /// not fit its link, or there is no room.
+    pub bypasses_denied: u64,
+    /// Paths that this node has led around a lost link.
+    pub paths_bypassed: u64,
     /// Echo requests answered.
     pub echoes: u64,
     /// Echo requests not answered: too many in a second, or no way back.

@@ -75,6 +75,8 @@ impl Reason {
     pub const UNUSED: Self = Self(7);
     /// The station that the path leads to is not behind its target any more.
     pub const STATION_GONE: Self = Self(8);
+    /// The link to the next hop is lost, and the path goes around it for a while: it has not ended.
+    pub const BYPASSED: Self = Self(9);
 
     /// Whether the path ended because a link of it does not work, which may come back.
     pub(crate) const fn is_of_a_link(self) -> bool {
@@ -93,6 +95,7 @@ impl fmt::Display for Reason {
             Self::EXHAUSTED => f.write_str("no room"),
             Self::UNUSED => f.write_str("unused"),
             Self::STATION_GONE => f.write_str("station moved or gone"),
+            Self::BYPASSED => f.write_str("bypassed"),
             Self(other) => write!(f, "reason {other}"),
         }
     }

@@ -21,12 +21,21 @@ pub(crate) enum LabelDirection {
     ToOrigin,
 }
 
+/// What has a label.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum LabelOwner {
+    /// A direction of a path.
+    Path(PathId, LabelDirection),
+    /// A bypass that this node forwards for a neighbour.
+    Bypass,
+}
+
 /// Labels in use, and those that rest before they are given again.
 #[derive(Clone, Debug)]
 pub(crate) struct Labels {
     next: u32,
     hold: Duration,
-    used: BTreeMap<Label, (PathId, LabelDirection)>,
+    used: BTreeMap<Label, LabelOwner>,
     resting: BTreeSet<Label>,
     until: VecDeque<(Duration, Label)>,
 }
@@ -45,13 +54,8 @@ impl Labels {
         }
     }
 
-    /// Gives a label to a path; `None` if all are in use.
-    pub(crate) fn give(
-        &mut self,
-        now: Duration,
-        path: PathId,
-        direction: LabelDirection,
-    ) -> Option<Label> {
+    /// Gives a label; `None` if all are in use.
+    pub(crate) fn give(&mut self, now: Duration, owner: LabelOwner) -> Option<Label> {
         if self.used.len() >= LABELS_MAX {
             return None;
         }
@@ -63,7 +67,7 @@ impl Labels {
             let label = Label(self.next);
             self.next = if label == Label::MAX { Label::FIRST_FREE.0 } else { self.next + 1 };
             if !self.used.contains_key(&label) && !self.resting.contains(&label) {
-                self.used.insert(label, (path, direction));
+                self.used.insert(label, owner);
                 return Some(label);
             }
         }
@@ -89,7 +93,15 @@ impl Labels {
 
     /// The path that has a label.
     pub(crate) fn owner(&self, label: Label) -> Option<(PathId, LabelDirection)> {
-        self.used.get(&label).copied()
+        match *self.used.get(&label)? {
+            LabelOwner::Path(path, direction) => Some((path, direction)),
+            LabelOwner::Bypass => None,
+        }
+    }
+
+    /// Whether a label is in use.
+    pub(crate) fn is_used(&self, label: Label) -> bool {
+        self.used.contains_key(&label)
     }
 
     /// Labels in use.

@@ -54,6 +54,11 @@ header! {
 }
 
 header! {
+    /// BYPASS REQUEST.
+    BypassRequestHeader = page "../../docs/mesh-protocol.md", "BYPASS REQUEST"
+}
+
+header! {
     /// PORT HELLO.
     PortHelloHeader = page "../../docs/mesh-protocol.md", "PORT HELLO"
 }
@@ -64,7 +69,7 @@ header! {
 }
 
 header! {
-    /// LABEL UNKNOWN.
+    /// LABEL UNKNOWN and BYPASS TEAR.
     UnknownHeader = page "../../docs/mesh-protocol.md", "LABEL UNKNOWN"
 }
 

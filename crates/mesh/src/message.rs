@@ -7,11 +7,11 @@ mod request;
 use crate::identity::{NodeId, PathId, Reason};
 use crate::layout::{
     AcknowledgementHeader, AcknowledgementHeaderFields, AliveHeader, AliveHeaderFields,
-    BroadcastHeader, BroadcastHeaderFields, ChallengeHeader, ChallengeHeaderFields, CommonHeader,
-    CommonHeaderFields, LabelRecord, LabelRecordFields, LinkBackHeader, LinkBackHeaderFields,
-    LivenessHeader, LivenessHeaderFields, NodeRecord, NodeRecordFields, OlsrHeader, PathEndHeader,
-    PathEndHeaderFields, PortHelloHeader, PortHelloHeaderFields, ReplyHeader, ReplyHeaderFields,
-    UnknownHeader, UnknownHeaderFields,
+    BroadcastHeader, BroadcastHeaderFields, BypassRequestHeader, BypassRequestHeaderFields,
+    ChallengeHeader, ChallengeHeaderFields, CommonHeader, CommonHeaderFields, LabelRecord,
+    LabelRecordFields, LinkBackHeader, LinkBackHeaderFields, LivenessHeader, LivenessHeaderFields,
+    NodeRecord, NodeRecordFields, OlsrHeader, PathEndHeader, PathEndHeaderFields, PortHelloHeader,
+    PortHelloHeaderFields, ReplyHeader, ReplyHeaderFields, UnknownHeader, UnknownHeaderFields,
 };
 use crate::relay_delay::RelayDelay;
 use crate::trust::MessageRole;
@@ -158,6 +158,19 @@ pub struct RouteReply {
     pub record: Vec<NodeId>,
 }
 
+/// BYPASS REQUEST.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct BypassRequest {
+    /// The neighbour of both, to which the packets go.
+    pub neighbour: NodeId,
+    /// Its start, as the sender knows it.
+    pub epoch: u32,
+    /// The label that it expects.
+    pub label: Label,
+    /// Largest frame that must pass, in octets; 0 if there is no limit.
+    pub frame_limit: u16,
+}
+
 /// PORT HELLO, with its list as octets.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PortHello<'p> {
@@ -244,6 +257,10 @@ pub enum Message<'p> {
     },
     /// LINK BACK.
     LinkBack(LinkBack),
+    /// BYPASS REQUEST.
+    BypassRequest(BypassRequest),
+    /// BYPASS TEAR with the label that the receiver has given.
+    BypassTear(Label),
     /// PORT HELLO.
     PortHello(PortHello<'p>),
     /// OLSR: a packet (RFC 3626 §3.3).
@@ -290,6 +307,8 @@ const CHALLENGE_REPLY: u8 = 11;
 const LINK_BACK: u8 = 12;
 const PORT_HELLO: u8 = 13;
 const OLSR: u8 = 14;
+const BYPASS_REQUEST: u8 = 15;
+const BYPASS_TEAR: u8 = 16;
 
 /// Nodes of a list of them.
 pub(crate) fn nodes(octets: &[u8]) -> impl Iterator<Item = NodeId> {
@@ -310,9 +329,10 @@ impl<'p> Message<'p> {
         if head.profile() != profile.number() {
             return Err(MessageError::Profile(head.profile()));
         }
-        // The paper's nodes do not know it.
-        if head.kind() == LINK_BACK && profile == Profile::Classic {
-            return Err(MessageError::Type(LINK_BACK));
+        // The paper's nodes do not know them.
+        let is_newer = matches!(head.kind(), LINK_BACK | BYPASS_REQUEST | BYPASS_TEAR);
+        if is_newer && profile == Profile::Classic {
+            return Err(MessageError::Type(head.kind()));
         }
         let needed = usize::from(head.length());
         let body = rest.get(..needed).ok_or(Truncated { needed, found: rest.len() })?;
@@ -352,6 +372,8 @@ impl<'p> Message<'p> {
             }
             PATH_ERROR | PATH_TEAR => path_end(kind, body)?,
             LINK_BACK => Self::LinkBack(link_back(body)?),
+            BYPASS_REQUEST => Self::BypassRequest(bypass_request(body)?),
+            BYPASS_TEAR => Self::BypassTear(given_label(UnknownHeader::split(body)?.0.label())?),
             PORT_HELLO => Self::PortHello(port_hello(body)?),
             OLSR => Self::Olsr(olsr(body)?),
             LABEL_UNKNOWN => Self::LabelUnknown(UnknownHeader::split(body)?.0.label()),
@@ -454,6 +476,17 @@ impl<'p> Message<'p> {
             Self::LinkBack(back) => {
                 write_link_back(back, octets);
                 LINK_BACK
+            }
+            &Self::BypassRequest(BypassRequest { neighbour, epoch, label, frame_limit }) => {
+                let neighbour_epoch = epoch;
+                let head =
+                    BypassRequestHeaderFields { neighbour, neighbour_epoch, label, frame_limit };
+                octets.extend(head.emit());
+                BYPASS_REQUEST
+            }
+            &Self::BypassTear(label) => {
+                octets.extend(UnknownHeaderFields { label }.emit());
+                BYPASS_TEAR
             }
             Self::PortHello(hello) => {
                 write_port_hello(hello, octets);
@@ -604,6 +637,21 @@ fn link_back(body: &[u8]) -> Result<LinkBack, MessageError> {
         position: head.position(),
         record: nodes(record).collect(),
     })
+}
+
+fn bypass_request(body: &[u8]) -> Result<BypassRequest, MessageError> {
+    let (head, _) = BypassRequestHeader::split(body)?;
+    Ok(BypassRequest {
+        neighbour: head.neighbour(),
+        epoch: head.neighbour_epoch(),
+        label: given_label(head.label())?,
+        frame_limit: head.frame_limit(),
+    })
+}
+
+/// A label that a node gives.
+const fn given_label(label: Label) -> Result<Label, MessageError> {
+    if label.is_reserved() { Err(MessageError::Malformed) } else { Ok(label) }
 }
 
 fn write_broadcast(broadcast: &Broadcast<'_>, octets: &mut Vec<u8>) {

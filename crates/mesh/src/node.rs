@@ -7,6 +7,7 @@ mod alive;
 mod background;
 mod bridge;
 mod broadcast;
+mod bypass;
 mod connections;
 mod discovery;
 mod due;
@@ -32,6 +33,7 @@ use crate::segment::Segment;
 use crate::timed::Timed;
 use crate::trust::{Authentication, MeshTrust};
 use broadcast::Broadcasts;
+use bypass::BypassEntry;
 use core::time::Duration;
 use discovery::Requests;
 use echo::Echoes;
@@ -67,6 +69,8 @@ pub struct MeshNode {
     labels: Labels,
     segments: BTreeMap<PathId, Segment>,
     unacknowledged: Timed<BTreeMap<u32, Unacknowledged>>,
+    /// What is forwarded around links of neighbours, by the label that was given for it.
+    bypasses: BTreeMap<Label, BypassEntry>,
     requests: Timed<Requests>,
     destinations: Timed<BTreeMap<NodeId, Destination>>,
     /// Destinations with connections, known or not.
@@ -107,6 +111,7 @@ impl MeshNode {
             near: Neighbourhood::default(),
             segments: BTreeMap::new(),
             unacknowledged: Timed::default(),
+            bypasses: BTreeMap::new(),
             requests: Timed::default(),
             destinations: Timed::default(),
             connected: BTreeSet::new(),
@@ -290,6 +295,14 @@ impl MeshNode {
                 self.acknowledge(adjacency, sender.sequence, None);
                 self.link_back(now, adjacency, back);
             }
+            Message::BypassRequest(request) => {
+                let label = self.bypass_requested(now, adjacency, request);
+                self.acknowledge(adjacency, sender.sequence, label);
+            }
+            Message::BypassTear(label) => {
+                self.acknowledge(adjacency, sender.sequence, None);
+                self.bypass_torn(now, adjacency, label);
+            }
             Message::Olsr(packet) => self.routing_packet(now, adjacency, packet),
             Message::LabelUnknown(label) => self.label_unknown(now, adjacency, label),
             Message::Liveness(packet) => self.liveness(now, adjacency, &packet),
@@ -435,6 +448,9 @@ impl MeshNode {
         let Some((path, direction)) = self.labels.owner(label) else { return };
         let Some(segment) = self.segments.get_mut(&path) else { return };
         segment.used_at = now;
+        if octets > 0 {
+            segment.carried_at = Some(now);
+        }
         if let Some(station) =
             segment.station.filter(|_| octets > 0 && direction == LabelDirection::ToTarget)
         {
@@ -477,7 +493,8 @@ impl MeshNode {
         for path in gone {
             self.remove_path(now, path, Reason::UNUSED, None);
         }
-        if !self.segments.is_empty() || !self.destinations.is_empty() {
+        self.sweep_bypasses(now);
+        if !(self.segments.is_empty() && self.destinations.is_empty() && self.bypasses.is_empty()) {
             self.schedule_sweep(now);
         }
     }

@@ -51,11 +51,14 @@ fn another_version_and_another_profile_are_told_apart() {
 }
 
 #[test]
-fn the_classic_profile_does_not_know_link_back() {
-    let (name, mut octets, _) = samples().pop().unwrap();
-    assert_eq!((name, octets[1]), ("LINK BACK", 12));
-    octets[0] &= 0xf0;
-    assert_eq!(Message::decode(&octets, Profile::Classic), Err(MessageError::Type(12)));
+fn the_classic_profile_does_not_know_link_back_and_bypasses() {
+    let newer = samples().split_off(13);
+    let types = [("BYPASS REQUEST", 15), ("BYPASS TEAR", 16), ("LINK BACK", 12)];
+    for ((name, mut octets, _), (expected, number)) in newer.into_iter().zip(types) {
+        assert_eq!((name, octets[1]), (expected, number));
+        octets[0] &= 0xf0;
+        assert_eq!(Message::decode(&octets, Profile::Classic), Err(MessageError::Type(number)));
+    }
     assert!(Message::decode(&samples().remove(0).1, Profile::Default).is_ok());
 }
 
@@ -83,7 +86,7 @@ proptest! {
 
     /// What is read from changed octets is written as octets that are read alike.
     #[test]
-    fn what_is_read_is_written_alike(index in 0_usize..14, at in 20_usize..120, value: u8) {
+    fn what_is_read_is_written_alike(index in 0_usize..16, at in 20_usize..120, value: u8) {
         let (_, mut octets, _) = samples().swap_remove(index);
         let at = at % octets.len();
         if at >= 2 {

@@ -9,7 +9,9 @@
 
 mod segment;
 
-use gatewright_mesh::message::{LinkBack, Message, RequestRelays, RouteReply, RouteRequest};
+use gatewright_mesh::message::{
+    BypassRequest, LinkBack, Message, RequestRelays, RouteReply, RouteRequest,
+};
 use gatewright_mesh::{
     MeshCounters, MeshEvent, MeshInput, MeshKeys, MeshTrust, NodeId, PathClass, PathId, Profile,
     Reason,
@@ -147,6 +149,92 @@ fn a_forged_link_back_causes_no_search() {
         assert_eq!((counters.forged, counters.links_back_ignored), (forged, ignored), "{trust:?}");
         assert_eq!((counters.searches, counters.links_back_followed), (searches, 0), "{trust:?}");
     }
+}
+
+fn bypass_request(label: u32, frame_limit: u16) -> Message<'static> {
+    let (neighbour, epoch) = (id(2), 1);
+    Message::BypassRequest(BypassRequest { neighbour, epoch, label: Label(label), frame_limit })
+}
+
+/// A BYPASS REQUEST that no node has sent makes no entry; in an open mesh each is one of a bounded number,
+/// which only their owner can tear.
+#[test]
+fn forged_bypass_requests_make_no_entries() {
+    for (trust, forged, given) in [(psk("5a"), 301, 0), (MeshTrust::Open, 0, 256)] {
+        let mut mesh = Segment::new(3, &trust);
+        for number in 0..300 {
+            let octets = written(&bypass_request(100 + number, 1_500), id(1), 1, 10_000 + number);
+            mesh.inject(0, own_address(1), &octets);
+        }
+        assert_eq!(mesh.nodes[0].bypasses_given(), given, "{trust:?}");
+        let counters = mesh.counters(0);
+        let denied = if forged == 0 { 44 } else { 0 };
+        assert_eq!(counters.bypasses_denied, denied, "{trust:?} {counters:?}");
+        let label = mesh.nodes[0].labels().next().unwrap_or(Label(100));
+        let tear = Message::BypassTear(label);
+        mesh.inject(0, own_address(2), &written(&tear, id(2), 1, 20_000));
+        assert_eq!(mesh.nodes[0].bypasses_given(), given, "of another neighbour");
+        assert_eq!(mesh.counters(0).forged, forged, "{trust:?}");
+        if given > 0 {
+            mesh.inject(0, own_address(1), &written(&tear, id(1), 1, 20_001));
+            assert_eq!(mesh.nodes[0].bypasses_given(), given - 1);
+        }
+    }
+}
+
+/// In an open mesh strangers with any number of names make so many entries and no more; those end when they
+/// are not asked for again.
+#[test]
+fn entries_of_bypasses_are_bounded_and_end() {
+    let mut mesh = Segment::new(3, &MeshTrust::Open);
+    for number in 0..6_u8 {
+        let (node, from) = (NodeId(100 + u64::from(number)), address(100 + number));
+        mesh.inject(0, from, &written(&alive(), node, 1, 1));
+        for label in 0..256_u32 {
+            mesh.inject(0, from, &written(&bypass_request(100 + label, 0), node, 1, 2 + label));
+        }
+    }
+    // No limit is asked for, and the link has one.
+    assert_eq!(mesh.nodes[0].bypasses_given(), 0);
+    for number in 0..6_u8 {
+        let (node, from) = (NodeId(100 + u64::from(number)), address(100 + number));
+        for label in 0..256_u32 {
+            let request = bypass_request(100 + label, 1_500);
+            mesh.inject(0, from, &written(&request, node, 1, 1_000 + label));
+        }
+    }
+    assert_eq!(mesh.nodes[0].bypasses_given(), 1_024);
+    assert_eq!(mesh.nodes[0].labels().count(), 1_024);
+    mesh.run_for(40_000 * MS);
+    assert_eq!((mesh.nodes[0].bypasses_given(), mesh.nodes[0].labels().count()), (0, 0));
+}
+
+/// What cannot be forwarded is refused: frames that do not fit, another start of the neighbour, a node that
+/// is none, and the way back to who asks.
+#[test]
+fn a_bypass_that_leads_nowhere_is_refused() {
+    let mut mesh = Segment::new(3, &MeshTrust::Open);
+    let request = |neighbour, epoch, frame_limit| {
+        let label = Label(100);
+        Message::BypassRequest(BypassRequest { neighbour, epoch, label, frame_limit })
+    };
+    let refused = [
+        request(id(2), 1, 1_501),
+        request(id(2), 2, 1_500),
+        request(NodeId(77), 1, 1_500),
+        request(id(1), 1, 1_500),
+        request(id(0), 1, 1_500),
+    ];
+    for (number, request) in (10_000..).zip(&refused) {
+        mesh.inject(0, own_address(1), &written(request, id(1), 1, number));
+    }
+    assert_eq!((mesh.nodes[0].bypasses_given(), mesh.counters(0).bypasses_denied), (0, 5));
+    let request = request(id(2), 1, 1_500);
+    // Asked for again it is the same.
+    for number in 20_000..20_003 {
+        mesh.inject(0, own_address(1), &written(&request, id(1), 1, number));
+    }
+    assert_eq!(mesh.nodes[0].bypasses_given(), 1);
 }
 
 /// A stranger answers for a target that is not there: its traffic would go to the stranger.

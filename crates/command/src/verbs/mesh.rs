@@ -19,7 +19,7 @@ use std::{fs, net::IpAddr};
 /// The shape of its answer.
 pub const JSON: &str = "{node, interface, taken_over, profile, routing, trust, uptime_s, liveness_interval_us, timer_lateness_us, links: [{link, state, mac, mtu, frames}], \
      tunnels: [{link, local, remote, heard_s}], ports: [{port, state, mac, stations, frames}], neighbours: [{node, link, up, since_s}], destinations: [{node, paths: [{classes, role, carries, path, link, next, label, \
-     relays, behind, frame_limit}]}], labels, tcp_connections, counters}, frames and counters as pairs; nodes: {nodes: [{node, neighbour, hops, links}]}; \
+     relays, behind, frame_limit, bypassed}]}], labels, bypasses, tcp_connections, counters}, frames and counters as pairs; nodes: {nodes: [{node, neighbour, hops, links}]}; \
      paths: {destinations}; path: {node, paths}; ping: {node, sent, answered, min_us, median_us, max_us, echoes: [{node, label, \
      hops, rtt_us} or {error}]}; trace: {node, reached, hops: [as an echo, and hop]}; cut: {link, cut}; events: as gatewright events; \
      key new and show: {file, key, node, certificate}; key admit: {member, certificate}";
@@ -164,11 +164,12 @@ fn status(state: &Value) -> String {
     }
     let heard = list(state, "neighbours").iter().filter(|one| is(one, "up")).count();
     let (known, to) = (list(state, "neighbours").len(), list(state, "destinations").len());
-    let [labels, connections] = ["labels", "tcp_connections"].map(|name| number(state, name));
+    let [labels, bypasses, connections] =
+        ["labels", "bypasses", "tcp_connections"].map(|name| number(state, name));
     let _ = writeln!(
         out,
         "neighbours: {heard} of {known} heard; paths to {to} nodes; {labels} labels installed; \
-         TCP connections of servers here: {connections}"
+         bypasses around links of relayed paths: {bypasses}; TCP connections of servers here: {connections}"
     );
     let _ = writeln!(out, "counters: {}", counts(state, "counters").join(", "));
     out
@@ -230,7 +231,9 @@ fn drawn(own: &str, to: &Value) -> String {
         let (role, link, label) = (word(path, "role"), word(path, "link"), number(path, "label"));
         let mark = if is(path, "carries") { '*' } else { ' ' };
         let _ = writeln!(out, "  {mark} {role:<7} classes {}: {hops}", classes.join(" "));
-        let _ = writeln!(out, "      by {link}, label {label}, path {}", word(path, "path"));
+        let around = if is(path, "bypassed") { ", around a lost link" } else { "" };
+        let _ =
+            writeln!(out, "      by {link}, label {label}, path {}{around}", word(path, "path"));
     }
     out
 }

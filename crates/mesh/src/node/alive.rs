@@ -342,15 +342,19 @@ impl MeshNode {
         let mut outputs = Vec::new();
         for (arrive, leave) in sides {
             let Some(label) = arrive.as_ref().and_then(|side| side.given) else { continue };
-            let hop = |adjacency, label| self.labelled(adjacency, label);
+            let hop = |(adjacency, label)| self.labelled(adjacency, label);
             let action = match station {
                 Some(station) => {
                     let port = self.bridge.port_of(station);
-                    port.map(|port| LabelAction::Station { port, station })
+                    port.map(|port| (LabelAction::Station { port, station }, None))
                 }
                 None => crate::segment::action(leave.as_ref(), hop),
             };
-            outputs.extend(action.map(|action| MeshOutput::InstallLabel { label, action }));
+            outputs.extend(action.map(|(action, backup)| MeshOutput::InstallLabel {
+                label,
+                action,
+                backup,
+            }));
         }
         self.outputs.extend(outputs);
     }

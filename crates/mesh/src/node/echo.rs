@@ -163,8 +163,8 @@ impl MeshNode {
             LabelDirection::ToTarget => (segment.upstream.as_ref()?, &segment.downstream),
             LabelDirection::ToOrigin => (segment.downstream.as_ref()?, &segment.upstream),
         };
-        match back.expected {
-            Some(label) => Some(self.labelled(back.adjacency, label)),
+        match back.leave() {
+            Some((adjacency, label)) => Some(self.labelled(adjacency, label)),
             None if ahead.is_none() => self.primary_hop(origin, PathClass::CONTROL),
             None => None,
         }

@@ -171,6 +171,16 @@ impl Destination {
         now.saturating_sub(self.used_at) < IN_USE || self.connections.hold(now)
     }
 
+    /// A path was lost: a search in the background follows soon, if this end is to make one.
+    fn replace_soon(&mut self, now: Duration, searches: bool) {
+        self.backoff = 0;
+        self.may_search_whole = true;
+        if searches {
+            let soon = now + REPAIR;
+            self.optimise_at = Some(self.optimise_at.map_or(soon, |at| at.min(soon)));
+        }
+    }
+
     pub(super) fn primary(&self, class: PathClass) -> Option<(PathId, LabelledHop)> {
         self.chosen.get(usize::from(class.number())).and_then(|chosen| chosen.primary)
     }
@@ -293,6 +303,10 @@ impl MeshNode {
     fn unreachable(&mut self, now: Duration, destination: NodeId) {
         let Some(known) = self.destinations.get_mut(&destination) else { return };
         known.search = None;
+        if known.chosen.iter().any(|chosen| chosen.primary.is_some()) {
+            // A path that goes around a lost link still carries its packets.
+            return;
+        }
         let dropped = u16::try_from(known.waiting.len()).unwrap_or(u16::MAX);
         known.waiting.clear();
         self.counters.unreachable += 1;
@@ -368,16 +382,24 @@ impl MeshNode {
             segment.upstream.as_ref()?
         };
         let up = self.near.all.get(&side.adjacency).is_some_and(|neighbour| neighbour.up);
-        if up { Some(self.labelled(side.adjacency, side.expected?)) } else { None }
+        if up && side.lost.is_none() {
+            Some(self.labelled(side.adjacency, side.expected?))
+        } else {
+            None
+        }
     }
 
-    /// Paths of a destination that can be used, with what a class minimises, the best first.
+    /// Paths of a destination that can be used, with what a class minimises, the best first. Those that go
+    /// around a lost link are among them only if there are no others.
     pub(super) fn usable(&self, destination: NodeId, class: PathClass) -> Vec<(u32, PathId)> {
         let paths = self.destinations.get(&destination).map(|known| known.paths.as_slice());
         let mut usable: Vec<(u32, PathId)> = (paths.unwrap_or_default().iter())
             .filter(|&&path| self.first_hop(path).is_some())
             .filter_map(|&path| Some((metric(self.segments.get(&path)?, class), path)))
             .collect();
+        if !usable.iter().all(|&(_, path)| self.goes_around_a_link(path)) {
+            usable.retain(|&(_, path)| !self.goes_around_a_link(path));
+        }
         usable.sort_unstable();
         usable
     }
@@ -513,13 +535,13 @@ impl MeshNode {
         known.is_some_and(|known| known.paths.iter().any(ends))
     }
 
-    /// A path of this end was removed.
+    /// A path of this end was removed; it is no news that its link was lost where it went on around that.
     pub(super) fn path_lost(
         &mut self,
         now: Duration,
         destination: NodeId,
         path: PathId,
-        reason: Reason,
+        (reason, is_news): (Reason, bool),
     ) {
         let Some(known) = self.destinations.get_mut(&destination) else { return };
         let Some(index) = known.paths.iter().position(|&other| other == path) else { return };
@@ -528,11 +550,8 @@ impl MeshNode {
         let in_use = known.is_in_use(now);
         if reason != Reason::UNUSED {
             self.counters.paths_lost += 1;
-            known.backoff = 0;
-            known.may_search_whole = true;
-            if path.origin == self.settings.id && !empty {
-                let soon = now + REPAIR;
-                known.optimise_at = Some(known.optimise_at.map_or(soon, |at| at.min(soon)));
+            if is_news {
+                known.replace_soon(now, path.origin == self.settings.id && !empty);
             }
             self.output(MeshOutput::Event(MeshEvent::PathLost { destination, path, reason }));
         }
@@ -545,6 +564,29 @@ impl MeshNode {
             if reason != Reason::UNUSED && idle && wanted {
                 self.search(now, destination, 0);
             }
+        }
+    }
+
+    /// A relay leads a path of this end around a lost link: another one carries its packets from here on,
+    /// or is searched while this one does.
+    pub(super) fn replace_path(
+        &mut self,
+        now: Duration,
+        (destination, path): (NodeId, PathId),
+        relay: NodeId,
+    ) {
+        let own = self.settings.id;
+        let known = self.destinations.get_mut(&destination);
+        let Some(known) = known.filter(|known| known.paths.contains(&path)) else { return };
+        let in_use = known.is_in_use(now);
+        known.replace_soon(now, path.origin == own);
+        self.output(MeshOutput::Event(MeshEvent::PathBypassed { destination, path, relay }));
+        self.choose(now, destination);
+        let Some(known) = self.destinations.get(&destination) else { return };
+        let has_others = known.paths.iter().any(|&path| !self.goes_around_a_link(path));
+        let idle = known.search.is_none() && known.expected_until.is_none();
+        if path.origin == own && in_use && idle && !has_others {
+            self.search(now, destination, 0);
         }
     }
 
@@ -583,7 +625,8 @@ impl MeshNode {
         // What else was lost there says the same.
         known.lost.retain(|lost| (lost.before, lost.beyond) != (hop.before, hop.beyond));
         let uses = |&path: &PathId| {
-            let relays = self.segments.get(&path).map(|segment| segment.relays.as_slice());
+            let segment = self.segments.get(&path).filter(|it| it.bypassed_at.is_none());
+            let relays = segment.map(|segment| segment.relays.as_slice());
             relays.and_then(|relays| beyond(path, relays, hop.before)) == Some(hop.beyond)
         };
         if known.paths.iter().any(uses) {

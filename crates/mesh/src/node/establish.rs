@@ -7,9 +7,9 @@
 use super::MeshNode;
 use crate::edge::{Adjacency, MeshEvent, MeshOutput, PathClass};
 use crate::identity::{NodeId, PathId, Reason};
-use crate::labels::LabelDirection;
+use crate::labels::{LabelDirection, LabelOwner};
 use crate::message::{Message, RecordedHop, RouteReply, RouteRequest};
-use crate::segment::{SEGMENTS_MAX, Segment, Side};
+use crate::segment::{AskedBypass, SEGMENTS_MAX, Segment, Side};
 use core::time::Duration;
 use gatewright_wire::mpls::Label;
 
@@ -39,8 +39,18 @@ pub(super) struct Unacknowledged {
     repeats: u32,
     sent_at: Duration,
     pub(super) repeat_at: Duration,
-    /// The path of a ROUTE REPLY; the others do not matter any more when they are given up.
-    reply: Option<PathId>,
+    awaited: Awaited,
+}
+
+/// What the acknowledgement of a message brings.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Awaited {
+    /// Nothing: it does not matter any more when it is given up.
+    Nothing,
+    /// The label of a path of which it is the ROUTE REPLY.
+    Reply(PathId),
+    /// The label of a bypass.
+    Bypass(AskedBypass),
 }
 
 impl MeshNode {
@@ -63,6 +73,7 @@ impl MeshNode {
         let known = (self.segments.iter()).find(|(path, segment)| {
             path.origin == request.origin
                 && path.target == own
+                && segment.bypassed_at.is_none()
                 && segment.station == station
                 && segment.relays == relays
                 && segment.upstream.as_ref().is_some_and(|side| side.adjacency == from)
@@ -85,6 +96,8 @@ impl MeshNode {
                 frame_limit: request.frame_limit,
                 made_at: now,
                 used_at: now,
+                carried_at: None,
+                bypassed_at: None,
             };
             if !self.insert(now, path, segment) {
                 return;
@@ -107,7 +120,7 @@ impl MeshNode {
         }
         let classic = self.is_classic();
         if let Some(side) = &mut segment.upstream {
-            side.given = self.labels.give(now, path, LabelDirection::ToTarget);
+            side.given = self.labels.give(now, LabelOwner::Path(path, LabelDirection::ToTarget));
             if side.given.is_none() {
                 self.counters.table_full += 1;
                 return false;
@@ -116,7 +129,7 @@ impl MeshNode {
         if let Some(side) = &mut segment.downstream
             && !classic
         {
-            side.given = self.labels.give(now, path, LabelDirection::ToOrigin);
+            side.given = self.labels.give(now, LabelOwner::Path(path, LabelDirection::ToOrigin));
             if side.given.is_none() {
                 let given = segment.upstream.as_ref().and_then(|side| side.given);
                 if let Some(label) = given {
@@ -158,7 +171,7 @@ impl MeshNode {
             record: segment.relays.clone(),
         };
         let adjacency = side.adjacency;
-        self.send_reliably(now, adjacency, &Message::Reply(reply), Some(path));
+        self.send_reliably(now, adjacency, &Message::Reply(reply), Awaited::Reply(path));
     }
 
     /// Processes a ROUTE REPLY.
@@ -257,6 +270,8 @@ impl MeshNode {
             frame_limit: reply.frame_limit,
             made_at: now,
             used_at: now,
+            carried_at: None,
+            bypassed_at: None,
         };
         self.insert(now, reply.path, segment)
     }
@@ -267,10 +282,10 @@ impl MeshNode {
             segment.cost = reply.cost;
             segment.delay_us = reply.delay_us;
             segment.used_at = now;
-            if let Some(side) = &mut segment.downstream {
-                side.expected = Some(reply.label);
-            }
+            let freed = segment.downstream.as_mut().and_then(|side| side.expect(reply.label));
+            self.tear_bypass(now, freed);
         }
+        self.restore(now, reply.path, LabelDirection::ToTarget);
         self.install(reply.path);
     }
 
@@ -292,7 +307,7 @@ impl MeshNode {
         now: Duration,
         adjacency: Adjacency,
         message: &Message<'_>,
-        reply: Option<PathId>,
+        awaited: Awaited,
     ) {
         if self.is_classic() {
             self.send_to(adjacency, message);
@@ -310,7 +325,7 @@ impl MeshNode {
         }
         let repeat_at = now + REPEAT_FIRST;
         let entry =
-            Unacknowledged { adjacency, octets, repeats: 0, sent_at: now, repeat_at, reply };
+            Unacknowledged { adjacency, octets, repeats: 0, sent_at: now, repeat_at, awaited };
         self.unacknowledged.insert(sequence, entry);
     }
 
@@ -331,15 +346,23 @@ impl MeshNode {
             return;
         }
         let Some(message) = self.unacknowledged.remove(&sequence) else { return };
-        let (Some(path), Some(label)) = (message.reply, label) else { return };
+        let path = match message.awaited {
+            Awaited::Nothing => return,
+            Awaited::Bypass(asked) => return self.bypass_answered(now, from, asked, label),
+            Awaited::Reply(path) => path,
+        };
+        let Some(label) = label else { return };
         let Some(segment) = self.segments.get_mut(&path) else { return };
         let Some(side) = &mut segment.upstream else { return };
-        let first = side.expected.replace(label).is_none();
+        let first = side.expected.is_none();
+        let freed = side.expect(label);
         let ends_here = segment.downstream.is_none();
         // A relay upstream has its label of this direction one hop later than the one before it:
         // half a round trip of the first hop for each.
         let hop = now.saturating_sub(message.sent_at) / 2;
         let ready_at = now + hop * u32::try_from(segment.relays.len()).unwrap_or(0);
+        self.tear_bypass(now, freed);
+        self.restore(now, path, LabelDirection::ToOrigin);
         self.install(path);
         if ends_here && first && ready_at > now {
             self.defer(now, ready_at, path.origin, path);
@@ -359,11 +382,15 @@ impl MeshNode {
         for sequence in due {
             let Some(message) = self.unacknowledged.get_mut(&sequence) else { continue };
             if message.repeats >= REPEATS_MAX {
-                let (adjacency, reply) = (message.adjacency, message.reply);
+                let (adjacency, awaited) = (message.adjacency, message.awaited);
                 self.unacknowledged.remove(&sequence);
                 self.counters.given_up += 1;
-                if let Some(path) = reply {
-                    self.remove_path(now, path, Reason::UNACKNOWLEDGED, Some(adjacency));
+                match awaited {
+                    Awaited::Nothing => {}
+                    Awaited::Bypass(asked) => self.bypass_answered(now, adjacency, asked, None),
+                    Awaited::Reply(path) => {
+                        self.remove_path(now, path, Reason::UNACKNOWLEDGED, Some(adjacency));
+                    }
                 }
                 continue;
             }

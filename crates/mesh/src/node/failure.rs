@@ -1,11 +1,14 @@
-//! Lost neighbours and paths: ends switch, relays pass it on.
+//! Lost neighbours and paths: ends switch, relays lead paths around a lost link where they can, and pass the
+//! news on.
 
 use super::MeshNode;
+use super::bypass::LinkLoss;
+use super::establish::Awaited;
 use crate::edge::{Adjacency, MeshEvent, MeshOutput};
 use crate::identity::{NodeId, PathId, Reason};
 use crate::message::Message;
 use crate::routing::LinkNews;
-use crate::segment::Segment;
+use crate::segment::{Segment, Side};
 use core::time::Duration;
 use gatewright_packet::{LinkAddress, LinkIndex};
 use gatewright_wire::mpls::Label;
@@ -23,15 +26,32 @@ impl MeshNode {
             self.routing.learn(now, LinkNews::NeighbourDown(adjacency));
         }
         self.forget_messages(adjacency);
+        self.lose_bypasses(now, adjacency);
         let through: Vec<PathId> = (self.segments.iter())
             .filter(|(_, segment)| segment.uses(adjacency))
             .map(|(&path, _)| path)
             .collect();
+        let mut led_around = 0_u16;
         for path in through {
             if reason.is_of_a_link() {
+                if self.is_bypassed(path, adjacency) {
+                    continue;
+                }
                 self.remember_lost(now, adjacency, path);
+                match self.lead_around(now, path, adjacency, reason) {
+                    LinkLoss::Bypassed => {
+                        led_around = led_around.saturating_add(1);
+                        continue;
+                    }
+                    LinkLoss::Drained => continue,
+                    LinkLoss::Ends => {}
+                }
             }
             self.remove_path(now, path, reason, Some(adjacency));
+        }
+        if led_around > 0 {
+            let paths = led_around;
+            self.output(MeshOutput::Event(MeshEvent::LinkBypassed { adjacency, paths }));
         }
     }
 
@@ -61,26 +81,33 @@ impl MeshNode {
                 self.outputs.push_back(MeshOutput::RemoveLabel { label });
             }
         }
-        let told: Vec<Adjacency> = match from {
-            Some(from) => segment.beyond(from).map(|side| side.adjacency).into_iter().collect(),
-            None => segment.sides().map(|side| side.adjacency).collect(),
+        let told: Vec<&Side> = match from {
+            Some(from) => segment.beyond(from).into_iter().collect(),
+            None => segment.sides().collect(),
         };
+        let told = told.into_iter().filter(|side| side.lost.is_none());
+        let told: Vec<Adjacency> = told.map(|side| side.adjacency).collect();
         if self.is_classic() {
             self.tell_by_alive(now, &segment);
         } else {
             for adjacency in told {
                 let end = Message::PathEnd { path, reporter, reason };
-                self.send_reliably(now, adjacency, &end, None);
+                self.send_reliably(now, adjacency, &end, Awaited::Nothing);
             }
         }
         for side in segment.sides() {
-            self.count_path(now, side.adjacency, false);
+            self.tear_bypass(now, side.bypass);
+            if side.lost.is_none() {
+                self.count_path(now, side.adjacency, false);
+            }
         }
         if let Some(destination) = segment.destination(path, self.settings.id) {
-            if reason.is_of_a_link() {
+            // What was led around a link was remembered, and is replaced since then.
+            let is_news = segment.bypassed_at.is_none();
+            if reason.is_of_a_link() && is_news {
                 self.remember_hop((destination, path), reporter, &segment.relays);
             }
-            self.path_lost(now, destination, path, reason);
+            self.path_lost(now, destination, path, (reason, is_news));
         }
     }
 
@@ -94,7 +121,7 @@ impl MeshNode {
     /// Tells a neighbour that a path is not accepted here.
     pub(super) fn end_path(&mut self, now: Duration, to: Adjacency, path: PathId, reason: Reason) {
         let reporter = self.settings.id;
-        self.send_reliably(now, to, &Message::PathEnd { path, reporter, reason }, None);
+        self.send_reliably(now, to, &Message::PathEnd { path, reporter, reason }, Awaited::Nothing);
     }
 
     /// Processes a PATH ERROR or PATH TEAR.
@@ -107,15 +134,20 @@ impl MeshNode {
         reason: Reason,
     ) {
         // Only a neighbour that the path leads through may end it.
-        if self.segments.get(&path).is_some_and(|segment| segment.uses(from)) {
+        if !self.segments.get(&path).is_some_and(|segment| segment.uses(from)) {
+            return;
+        }
+        if reason == Reason::BYPASSED {
+            self.path_bypassed(now, from, path, reporter);
+        } else {
             self.remove_reported(now, path, (reporter, reason), Some(from));
         }
     }
 
     /// Whether a label is one that this node has given out: if the data path does not know it, its
-    /// path is being established, and its entry comes.
+    /// entry comes.
     pub fn is_own_label(&self, label: Label) -> bool {
-        self.labels.owner(label).is_some()
+        self.labels.is_used(label)
     }
 
     /// A packet arrived with a label that the data path does not know.
@@ -145,11 +177,14 @@ impl MeshNode {
         self.counters.table_full += 1;
         if let Some((path, _)) = self.labels.owner(label) {
             self.remove_path(now, path, Reason::EXHAUSTED, None);
+        } else {
+            self.end_bypass(now, label);
         }
     }
 
-    /// Processes a LABEL UNKNOWN: paths that expect this label of the neighbour lead nowhere.
+    /// Processes a LABEL UNKNOWN: paths and bypasses that expect this label of the neighbour lead nowhere.
     pub(super) fn label_unknown(&mut self, now: Duration, from: Adjacency, label: Label) {
+        self.bypass_unknown(now, from, label);
         let expects = |segment: &Segment| {
             segment.sides().any(|side| side.adjacency == from && side.expected == Some(label))
         };

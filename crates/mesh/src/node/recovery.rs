@@ -3,7 +3,7 @@
 //! before that, so a link that flaps causes no floods.
 
 use super::MeshNode;
-use super::establish::RecordPlace;
+use super::establish::{Awaited, RecordPlace};
 use crate::edge::Adjacency;
 use crate::identity::{NodeId, PathId};
 use crate::message::{LinkBack, Message};
@@ -188,7 +188,7 @@ impl MeshNode {
         let position = u8::try_from(record.len()).unwrap_or(u8::MAX);
         self.counters.links_back += 1;
         let back = LinkBack { path, reporter, position, record };
-        self.send_reliably(now, to, &Message::LinkBack(back), None);
+        self.send_reliably(now, to, &Message::LinkBack(back), Awaited::Nothing);
     }
 
     /// Processes a LINK BACK: passes it on, or searches.
@@ -202,7 +202,7 @@ impl MeshNode {
             }
             Some(RecordPlace::Relay(to)) => {
                 back.position = back.position.saturating_sub(1);
-                self.send_reliably(now, to, &Message::LinkBack(back), None);
+                self.send_reliably(now, to, &Message::LinkBack(back), Awaited::Nothing);
             }
         }
     }

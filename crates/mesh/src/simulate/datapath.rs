@@ -9,10 +9,29 @@ use gatewright_wire::mpls::Label;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+/// What is installed for a label.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct InstalledLabel {
+    pub(super) action: LabelAction,
+    /// The next hop while that of the action is down.
+    pub(super) backup: Option<LabelledHop>,
+}
+
+impl InstalledLabel {
+    /// The next hops of a label that is swapped.
+    pub(super) fn hops(&self) -> impl Iterator<Item = LabelledHop> {
+        let first = match self.action {
+            LabelAction::Swap(hop) => Some(hop),
+            LabelAction::Pop | LabelAction::Station { .. } => None,
+        };
+        first.into_iter().chain(self.backup)
+    }
+}
+
 /// Tables and counters of one node.
 #[derive(Debug, Default)]
 pub(super) struct DataPath {
-    pub(super) labels: BTreeMap<Label, LabelAction>,
+    pub(super) labels: BTreeMap<Label, InstalledLabel>,
     pub(super) paths: BTreeMap<(NodeId, PathClass, PathRole), LabelledHop>,
     /// Where flows are spread over both paths.
     pub(super) spread: BTreeSet<(NodeId, PathClass)>,
@@ -27,8 +46,8 @@ impl DataPath {
     /// Installs what an output says; `false` if it is about something else.
     pub(super) fn install(&mut self, output: &MeshOutput) -> bool {
         match *output {
-            MeshOutput::InstallLabel { label, action } => {
-                self.labels.insert(label, action);
+            MeshOutput::InstallLabel { label, action, backup } => {
+                self.labels.insert(label, InstalledLabel { action, backup });
             }
             MeshOutput::RemoveLabel { label } => {
                 self.labels.remove(&label);
@@ -56,6 +75,13 @@ impl DataPath {
             _ => return false,
         }
         true
+    }
+
+    /// What is done with a label: its backup is taken while its next hop is down.
+    pub(super) fn action(&self, label: Label) -> Option<LabelAction> {
+        let installed = self.labels.get(&label)?;
+        let mut up = installed.hops().filter(|hop| !self.down.contains(&hop.adjacency));
+        Some(up.next().map_or(installed.action, LabelAction::Swap))
     }
 
     /// The first hop for a packet: of the primary, or of the backup while the primary's is down.

@@ -1,5 +1,6 @@
 //! What holds after every event.
 
+use super::datapath::InstalledLabel;
 use super::world::MeshWorld;
 use crate::edge::{Adjacency, LabelAction, PathClass, PathRole};
 use crate::identity::NodeId;
@@ -7,15 +8,23 @@ use gatewright_wire::mpls::Label;
 use std::collections::BTreeSet;
 
 /// Where a label leads.
+#[derive(Clone, Copy)]
 enum LabelEnd {
     /// To a node, which takes the packet.
     At(usize),
     /// To a station behind a node.
     AtStation(NodeId),
-    /// To a node without an entry, which drops it.
-    Nowhere,
     /// Around.
     Loop,
+}
+
+/// Labels followed from one, over next hops and their backups.
+#[derive(Default)]
+struct Followed {
+    /// Nodes and labels on the way, and those that were left.
+    open: Vec<(usize, Label)>,
+    done: Vec<(usize, Label)>,
+    ends: Vec<LabelEnd>,
 }
 
 impl MeshWorld {
@@ -41,19 +50,19 @@ impl MeshWorld {
         }
         for (index, host) in self.hosts.iter().enumerate() {
             for &label in host.data.labels.keys() {
-                if matches!(self.follow(index, label), LabelEnd::Loop) {
+                if self.follow(index, label).iter().any(|end| matches!(end, LabelEnd::Loop)) {
                     found.push(format!("label {} of node {index} leads around", label.0));
                 }
             }
             for (&(destination, class, role), hop) in &host.data.paths {
                 let next = self.beyond(index, hop.adjacency);
-                let end = next.map_or(LabelEnd::Nowhere, |next| self.follow(next, hop.label));
-                let misled = match end {
+                let ends = next.map_or(Vec::new(), |next| self.follow(next, hop.label));
+                let misled = |end: &LabelEnd| match *end {
                     LabelEnd::At(end) => self.indices.get(&destination) != Some(&end),
                     LabelEnd::AtStation(station) => station != destination,
-                    LabelEnd::Nowhere | LabelEnd::Loop => false,
+                    LabelEnd::Loop => false,
                 };
-                if misled {
+                if ends.iter().any(misled) {
                     let class = class.number();
                     let role = if role == PathRole::Primary { "primary" } else { "backup" };
                     found.push(format!(
@@ -67,26 +76,40 @@ impl MeshWorld {
         }
     }
 
-    /// Follows a label from a node.
-    fn follow(&self, mut index: usize, mut label: Label) -> LabelEnd {
-        // A path has no node twice, so it has at most as many hops as there are nodes.
-        for _ in 0..=self.hosts.len() {
-            let Some(host) = self.hosts.get(index) else { return LabelEnd::Nowhere };
-            match host.data.labels.get(&label) {
-                None => return LabelEnd::Nowhere,
-                Some(LabelAction::Pop) => return LabelEnd::At(index),
-                Some(LabelAction::Station { station, .. }) => {
-                    return LabelEnd::AtStation(*station);
-                }
-                Some(LabelAction::Swap(hop)) => {
-                    let Some(next) = self.beyond(index, hop.adjacency) else {
-                        return LabelEnd::Nowhere;
-                    };
-                    (index, label) = (next, hop.label);
-                }
+    /// Follows a label from a node, over next hops and their backups: where it may lead. A node without an
+    /// entry drops the packet.
+    fn follow(&self, index: usize, label: Label) -> Vec<LabelEnd> {
+        let mut followed = Followed::default();
+        self.follow_on((index, label), &mut followed);
+        followed.ends
+    }
+
+    fn follow_on(&self, at: (usize, Label), followed: &mut Followed) {
+        let entry = |(index, label): (usize, Label)| -> Option<&InstalledLabel> {
+            self.hosts.get(index)?.data.labels.get(&label)
+        };
+        let Some(installed) = entry(at) else { return };
+        if followed.open.contains(&at) {
+            return followed.ends.push(LabelEnd::Loop);
+        }
+        if followed.done.contains(&at) {
+            return;
+        }
+        followed.done.push(at);
+        match installed.action {
+            LabelAction::Pop => followed.ends.push(LabelEnd::At(at.0)),
+            LabelAction::Station { station, .. } => {
+                followed.ends.push(LabelEnd::AtStation(station));
+            }
+            LabelAction::Swap(_) => {}
+        }
+        followed.open.push(at);
+        for hop in installed.hops() {
+            if let Some(next) = self.beyond(at.0, hop.adjacency) {
+                self.follow_on((next, hop.label), followed);
             }
         }
-        LabelEnd::Loop
+        followed.open.pop();
     }
 
     /// The node at the other end of an adjacency.
@@ -120,7 +143,7 @@ impl MeshWorld {
             let (mut index, mut label) = (self.beyond(from, hop.adjacency)?, hop.label);
             let mut relays = Vec::new();
             while relays.len() <= self.hosts.len() {
-                let LabelAction::Swap(hop) = self.hosts.get(index)?.data.labels.get(&label)? else {
+                let LabelAction::Swap(hop) = self.hosts.get(index)?.data.action(label)? else {
                     return (index == to).then_some(relays);
                 };
                 relays.push(index);

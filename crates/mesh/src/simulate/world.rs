@@ -566,7 +566,7 @@ impl MeshWorld {
     fn packet_arrived(&mut self, to: usize, port: usize, labelled: &Labelled) {
         let &Labelled { label, ttl, is_channel, ref packet } = labelled;
         let Some(host) = self.hosts.get_mut(to).filter(|host| !host.is_dead) else { return };
-        let action = host.data.labels.get(&label).copied();
+        let action = host.data.action(label);
         if action.is_some() {
             let (packets, octets) = host.data.received.entry(label).or_default();
             *packets += 1;

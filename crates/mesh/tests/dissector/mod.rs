@@ -10,7 +10,7 @@ use gatewright_diagram::{
 use std::fmt::Write;
 
 /// The diagrams of the page: heading, short name, and the type of the message if it is one.
-const MESSAGES: [(&str, &str, &[u8]); 19] = [
+const MESSAGES: [(&str, &str, &[u8]); 20] = [
     ("Common header", "head", &[]),
     ("Neighbour", "node", &[]),
     ("Label", "label", &[]),
@@ -22,9 +22,10 @@ const MESSAGES: [(&str, &str, &[u8]); 19] = [
     ("PATH ACKNOWLEDGEMENT", "acknowledgement", &[5]),
     ("PATH ERROR", "path_end", &[6, 7]),
     ("LINK BACK", "link_back", &[12]),
+    ("BYPASS REQUEST", "bypass_request", &[15]),
     ("PORT HELLO", "port_hello", &[13]),
     ("OLSR", "olsr", &[14]),
-    ("LABEL UNKNOWN", "unknown", &[8]),
+    ("LABEL UNKNOWN", "unknown", &[8, 16]),
     ("LIVENESS", "liveness", &[9]),
     ("CHALLENGE", "challenge", &[10, 11]),
     ("Authentication", "authentication", &[]),
@@ -60,6 +61,7 @@ pub(crate) fn dissector() -> String {
             let heading = match number {
                 7 => "PATH TEAR",
                 11 => "CHALLENGE REPLY",
+                16 => "BYPASS TEAR",
                 _ => heading,
             };
             writeln!(types, "  [{number}] = {{ layouts.{name}, \"{heading}\" }},").unwrap();

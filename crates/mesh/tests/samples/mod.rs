@@ -1,8 +1,8 @@
 //! One message of each type, with what its fields say.
 
 use gatewright_mesh::message::{
-    Alive, Broadcast, LinkBack, Message, PortHello, Profile, RecordedHop, RequestRelays,
-    RouteReply, RouteRequest, Sender,
+    Alive, Broadcast, BypassRequest, LinkBack, Message, PortHello, Profile, RecordedHop,
+    RequestRelays, RouteReply, RouteRequest, Sender,
 };
 use gatewright_mesh::{NodeId, PathId, Reason, RelayDelay};
 use gatewright_wire::mpls::Label;
@@ -33,6 +33,8 @@ pub(crate) fn samples() -> Vec<Sample> {
         challenge_reply(),
         port_hello(),
         olsr(),
+        bypass_request(),
+        bypass_tear(),
         link_back(),
     ];
     all.into()
@@ -268,6 +270,29 @@ fn olsr() -> Sample {
         ("olsr.neighbor_addr", "5.6.7.8"),
     ];
     sample("OLSR", &Message::Olsr(&OLSR), fields)
+}
+
+fn bypass_request() -> Sample {
+    let message = Message::BypassRequest(BypassRequest {
+        neighbour: NodeId(10),
+        epoch: 5,
+        label: Label(99_998),
+        frame_limit: 1_500,
+    });
+    let fields = vec![
+        ("gwmesh.head.kind", "15"),
+        ("gwmesh.bypass_request.neighbour", "0x000000000000000a"),
+        ("gwmesh.bypass_request.neighbour_epoch", "5"),
+        ("gwmesh.bypass_request.label", "99998"),
+        ("gwmesh.bypass_request.frame_limit", "1500"),
+    ];
+    sample("BYPASS REQUEST", &message, fields)
+}
+
+fn bypass_tear() -> Sample {
+    let message = Message::BypassTear(Label(99_997));
+    let fields = vec![("gwmesh.head.kind", "16"), ("gwmesh.unknown.label", "99997")];
+    sample("BYPASS TEAR", &message, fields)
 }
 
 fn link_back() -> Sample {

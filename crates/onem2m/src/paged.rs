@@ -5,6 +5,7 @@
 //! the originator gave the name; a generated name follows from the number.
 
 use crate::dense::DenseMap;
+use crate::name_hash::NameKey;
 use crate::resource::{Resource, push_number};
 use crate::resource_type::ResourceType;
 use crate::time::Timestamp;
@@ -123,16 +124,17 @@ impl InstanceRecord {
         0,
     );
 
-    /// The record of a resident instance whose name has this hash; `None` if it does not fit.
-    pub(crate) fn of(instance: &Resource, name: u32) -> Option<Self> {
-        let is_generated = *instance.name == *generated_name(instance.seq);
+    /// The record of a resident instance, with the hash of its name by this key; `None` if it does not
+    /// fit.
+    pub(crate) fn of(instance: &Resource, key: NameKey) -> Option<Self> {
+        let is_generated = number_of(&instance.name) == Some(instance.seq);
         Some(Self {
             seq: instance.seq,
             created: instance.created,
             expires: instance.expires,
             state: u32::try_from(instance.state).ok()?,
             size: u32::try_from(instance.size).ok()?,
-            name: if is_generated { 0 } else { name },
+            name: if is_generated { 0 } else { key.hash(&instance.name) },
         })
     }
 
@@ -156,6 +158,7 @@ impl InstanceRecord {
             attributes: Map::new(),
             representation: None,
             size: self.size.into(),
+            is_plain: false,
             family: None,
             stored_by: 0,
         }

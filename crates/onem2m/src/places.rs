@@ -1,7 +1,7 @@
 //! Places that resources take up: of the whole tree, of the branch in which they are, and of the peer
 //! that made them; those of answers to non-blocking requests, of the node that has asked.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// What the places of a resource count toward, beside the whole tree.
@@ -49,7 +49,7 @@ pub(crate) enum LackingPlaces {
 pub(crate) struct Places {
     /// By slot.
     of_slots: Vec<u32>,
-    of_branches: BTreeMap<u64, usize>,
+    of_branches: HashMap<u64, usize>,
     of_peers: HashMap<Arc<str>, usize>,
     peers: usize,
     all: usize,
@@ -98,6 +98,13 @@ impl Places {
         count(before)
     }
 
+    /// Empties a slot whose resource goes on without one; returns the places that it has, which stay
+    /// counted.
+    pub(crate) fn leave_slot(&mut self, at: usize) -> usize {
+        let places = self.of_slots.get_mut(at).map_or(0, core::mem::take);
+        usize::try_from(places).unwrap_or(usize::MAX)
+    }
+
     /// Adds places of resources that are in no slot.
     pub(crate) fn take_up(&mut self, account: &Account, places: usize) {
         if places == 0 {
@@ -118,6 +125,9 @@ impl Places {
 
     /// Takes such places away.
     pub(crate) fn give_up(&mut self, account: &Account, places: usize) {
+        if places == 0 {
+            return;
+        }
         self.all = self.all.saturating_sub(places);
         if let Some(branch) = account.branch
             && let Some(there) = self.of_branches.get_mut(&branch)

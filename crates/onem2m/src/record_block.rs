@@ -241,7 +241,7 @@ fn record_of(seq: u64, body: &Arc<str>, key: NameKey) -> Option<(u64, InstanceRe
         return None;
     }
     let container = container_number(&instance.parent_id)?;
-    Some((container, InstanceRecord::of(&instance, key.hash(&instance.name))?))
+    Some((container, InstanceRecord::of(&instance, key)?))
 }
 
 /// Whether an instance stays in memory: because of an attribute, or because its text takes up more
@@ -252,7 +252,9 @@ pub(crate) fn stays_in_memory(instance: &Resource, text: &str) -> bool {
 
 fn has_resident_attribute(instance: &Resource, text: &str) -> bool {
     let is_resident = |name: &str| RESIDENT_BY.contains(&name);
-    mentions_one(text) && !attributes_of(instance.inner(text), is_resident).is_empty()
+    !instance.is_plain
+        && mentions_one(text)
+        && !attributes_of(instance.inner(text), is_resident).is_empty()
 }
 
 /// Whether a text may have an attribute of [`RESIDENT_BY`]; in one pass over its colons, as each

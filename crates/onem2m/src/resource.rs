@@ -52,6 +52,8 @@ pub(crate) struct Resource {
     pub(crate) representation: Option<Arc<str>>,
     /// `cs`, of instances: octets of content.
     pub(crate) size: u64,
+    /// Of instances, whether they are known to have no attribute that keeps them in memory.
+    pub(crate) is_plain: bool,
     pub(crate) family: Option<Box<Family>>,
     /// The number of the batch that stores its present state.
     pub(crate) stored_by: u64,
@@ -215,7 +217,7 @@ impl Resource {
             return;
         };
         // Few instances have labels, and none of those is without this.
-        if !text.contains(LABELS) {
+        if self.is_plain || !text.contains(LABELS) {
             return;
         }
         let labelled: Option<Labelled> = serde_json::from_str(self.inner(text)).ok();
@@ -404,6 +406,7 @@ impl Resource {
             attributes,
             representation,
             size,
+            is_plain: false,
             family: None,
             stored_by: 0,
         })
@@ -431,6 +434,7 @@ impl Resource {
             attributes: Map::new(),
             representation: Some(Arc::clone(body)),
             size: header.size,
+            is_plain: false,
             family: None,
             stored_by: 0,
         })

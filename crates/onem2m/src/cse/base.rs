@@ -52,6 +52,7 @@ impl Cse {
             attributes,
             representation: None,
             size: 0,
+            is_plain: false,
             family: None,
             stored_by: 0,
         });

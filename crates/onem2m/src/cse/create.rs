@@ -339,6 +339,7 @@ impl Cse {
             attributes: draft.attributes,
             representation: None,
             size: 0,
+            is_plain: false,
             family: None,
             stored_by: 0,
         });

@@ -165,6 +165,7 @@ impl Cse {
             attributes: Map::new(),
             representation: Some(representation),
             size: instance.size,
+            is_plain: false,
             family: None,
             stored_by: self.ledger.number(),
         });

@@ -64,6 +64,12 @@ struct Given<'text> {
 }
 
 impl Given<'_> {
+    /// Whether it has none of the attributes that keep an instance in memory
+    /// ([`RESIDENT_BY`](crate::record_block::RESIDENT_BY)).
+    fn is_plain(&self) -> bool {
+        self.lbl.is_none() && self.at.is_none() && self.aa.is_none() && self.loc.is_none()
+    }
+
     /// Refuses a list with more entries than a list attribute may have.
     fn check_lists(&self, most: usize) -> Result<(), Refusal> {
         let texts = [("lbl", &self.lbl), ("at", &self.at), ("aa", &self.aa)];
@@ -139,6 +145,7 @@ impl Cse {
             attributes: Map::new(),
             representation: None,
             size,
+            is_plain: given.is_plain(),
             family: None,
             stored_by: self.ledger.number(),
         };
@@ -185,10 +192,8 @@ impl Cse {
         let (seq, parent, number) = (resource.seq, resource.parent, resource.stored_by);
         if resource.resource_type == ResourceType::ContentInstance {
             // A container's latest stays in memory until another instance follows it.
-            let before = parent.and_then(|parent| self.tree.latest(parent));
-            if let Some(Instance::Resident(before)) = before
-                && let Some(before) = self.tree.get(before).map(|before| before.seq)
-            {
+            let before = parent.and_then(|parent| self.tree.latest_numbered(parent));
+            if let Some((before, Instance::Resident(_))) = before {
                 self.note_resident(before);
             }
         }

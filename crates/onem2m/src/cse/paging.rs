@@ -46,6 +46,11 @@ const EXPIRED_AT_ONCE: usize = 256;
 const READ_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Instances that are examined in each step, beside two for each that has come into memory.
 const EXAMINED: usize = 64;
+/// Instances of a container that leave memory together at most: to find the container and its indices
+/// takes longer than all else of it.
+const LEAVE_TOGETHER: usize = 8;
+/// So large a part of the memory for instances is made free by those that leave together.
+const FREE_PART: usize = 64;
 /// Numbers of resident instances that are kept beside twice their count.
 const RECENT_SPARE: usize = 1_024;
 
@@ -687,9 +692,7 @@ impl Cse {
             let Some(seq) = self.paging.recent.pop_front() else { return };
             let Some(slot) = self.tree.by_seq(seq) else { continue };
             match self.may_leave(slot, at_once) {
-                Leaving::Now => {
-                    self.counters.instances_paged_out += u64::from(self.tree.page_out(slot));
-                }
+                Leaving::Now => self.page_out_together((seq, slot), most - most / FREE_PART),
                 Leaving::Later => self.paging.recent.push_back(seq),
                 Leaving::Never => {}
             }
@@ -697,6 +700,20 @@ impl Cse {
         if self.paging.recent.len() > 2 * self.tree.resident() + RECENT_SPARE {
             let tree = &self.tree;
             self.paging.recent.retain(|&seq| tree.by_seq(seq).is_some());
+        }
+    }
+
+    /// Has an instance leave memory, and those that follow it in its container, until the rest has
+    /// `most` octets.
+    fn page_out_together(&mut self, (mut seq, mut slot): (u64, Slot), most: usize) {
+        let Some(container) = self.tree.get(slot).and_then(|it| it.parent) else { return };
+        for _ in 0..LEAVE_TOGETHER {
+            self.counters.instances_paged_out += u64::from(self.tree.page_out(slot));
+            let next = self.tree.resident_after(container, seq);
+            let next = next.filter(|_| self.tree.resident_octets() > most);
+            let next = next.filter(|(_, slot)| self.may_leave(*slot, false) == Leaving::Now);
+            let Some(next) = next else { return };
+            (seq, slot) = next;
         }
     }
 

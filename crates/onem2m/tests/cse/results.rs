@@ -260,6 +260,42 @@ fn what_expires_is_gone() {
     assert_eq!(bench.rows.len(), 3, "base, AE and container are stored, nothing more");
 }
 
+/// What expires with its container has its own time when the container is given more, and goes with
+/// the container when that has less.
+#[test]
+fn instances_keep_their_time_when_their_container_has_another() {
+    let mut bench = Bench::with_container();
+    let limit = |bench: &mut Bench, time: &str| {
+        let content = format!(r#"{{"m2m:cnt":{{"et":"20231114T{time}"}}}}"#);
+        bench.update("Ca", "cse-in/a/c", &content);
+    };
+    let wait = |bench: &mut Bench, seconds| {
+        bench.now += Duration::from_secs(seconds);
+        bench.cse.handle(bench.now, Input::Tick);
+        bench.run();
+    };
+    let at = |seconds: u64| Some(Duration::from_secs(1_700_000_000 + seconds));
+    limit(&mut bench, "221420");
+    for name in ["one", "two"] {
+        bench.reading(name, "1");
+    }
+    limit(&mut bench, "221520");
+    assert_eq!(bench.cse.poll_timeout(), at(60));
+    for name in ["three", "four"] {
+        bench.reading(name, "1");
+    }
+    wait(&mut bench, 60);
+    assert_eq!(json(&bench.get("Ca", "cse-in/a/c"))["m2m:cnt"]["cni"], 2);
+    assert_eq!(bench.get("Ca", "cse-in/a/c/two").status.number(), 4004);
+    assert_eq!(bench.get("Ca", "cse-in/a/c/three").status.number(), 2000);
+    limit(&mut bench, "221430");
+    assert_eq!(bench.cse.poll_timeout(), at(70));
+    bench.restart();
+    wait(&mut bench, 10);
+    assert_eq!(bench.get("Ca", "cse-in/a/c").status.number(), 4004);
+    assert_eq!(bench.rows.len(), 2, "base and AE are stored, nothing more");
+}
+
 #[test]
 fn updates_set_and_remove() {
     let mut bench = Bench::with_container();

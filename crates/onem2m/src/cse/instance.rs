@@ -124,7 +124,7 @@ impl Cse {
         let expires = self.instance_expiry(parent, given.et.as_deref())?;
         self.check_depth(parent)?;
         let seq = self.ledger.next_seq();
-        let id = instance_id(seq);
+        let id = self.written(|_, text| push_instance_id(text, seq));
         self.place_instance(&mut given, parent, &id)?;
         let container = self.resource(parent)?;
         let resource = Resource {
@@ -149,12 +149,13 @@ impl Cse {
             family: None,
             stored_by: self.ledger.number(),
         };
-        let representation: Arc<str> = represent(&resource, &given, from).into();
+        let representation = self.written(|_, text| represent(text, &resource, &given, from));
         debug_assert!(Resource::from_record(seq, &representation).is_ok(), "{representation}");
         let resource = Resource { representation: Some(representation), ..resource };
         // Behind all that may refuse: what gives way must not go for nothing.
-        self.make_room(parent, resource.places(), resource.stored_octets());
-        self.check_room(parent, None)?;
+        if !self.make_room(parent, resource.places(), resource.stored_octets()) {
+            self.check_room(parent, None)?;
+        }
         self.add_instance(resource);
         self.announce_instance(seq);
         self.instance_response(request, parent, seq)
@@ -255,23 +256,25 @@ impl Cse {
     }
 
     /// Removes the container's oldest instances for a new one of so many places, and octets of the
-    /// store, while the tree, its branch or its peer's part is full: a gateway at its limit continues to accept readings.
-    fn make_room(&mut self, parent: Slot, places: usize, stored: usize) {
+    /// store, while the tree, its branch or its peer's part is full: a gateway at its limit continues to
+    /// accept readings. Returns whether there is room; without it, the rest may still be enough.
+    fn make_room(&mut self, parent: Slot, places: usize, stored: usize) -> bool {
         if self.stores_deletions_only {
             // Nothing is created below.
-            return;
+            return false;
         }
         // As many of the smallest as it is large.
         let most = places.max(stored.div_ceil(row_octets(0)));
         let account = self.tree.account_below(parent, None);
         for _ in 0..most {
-            let oldest = self.tree.oldest(parent);
-            let (true, Some(oldest)) = (self.is_full(&account, stored), oldest) else {
-                return;
-            };
+            if !self.is_full(&account, stored) {
+                return true;
+            }
+            let Some(oldest) = self.tree.oldest(parent) else { return false };
             self.counters.trimmed += 1;
             self.take_out_oldest(parent, oldest);
         }
+        false
     }
 
     /// Checks the content of a creation against the container's limits.
@@ -342,12 +345,13 @@ impl Cse {
             let none = Map::new();
             return self.creation_response(request, slot, &none);
         }
-        let mut path = self.tree.path(parent);
-        let resource = self.resource(slot)?;
-        path.push('/');
-        path.push_str(&resource.name);
-        let mut done = Done::with(Status::Created, resource.to_text());
-        done.location = Some(path.into());
+        let (text, name) = (self.resource(slot)?.to_text(), Arc::clone(&self.resource(slot)?.name));
+        let mut done = Done::with(Status::Created, text);
+        done.location = Some(self.written(|cse, path| {
+            cse.tree.push_path(parent, path);
+            path.push('/');
+            path.push_str(&name);
+        }));
         Ok(done)
     }
 
@@ -422,17 +426,15 @@ pub(super) fn content_octets(raw: &str) -> u64 {
     u64::try_from(octets).unwrap_or(u64::MAX)
 }
 
-fn instance_id(seq: u64) -> Arc<str> {
-    let mut id = String::with_capacity(16);
-    id.push_str(ResourceType::ContentInstance.prefix());
-    push_number::<16>(&mut id, seq);
-    id.into()
+fn push_instance_id(text: &mut String, seq: u64) {
+    text.push_str(ResourceType::ContentInstance.prefix());
+    push_number::<16>(text, seq);
 }
 
 /// Serialises the instance once, for every reader and for the store.
-fn represent(resource: &Resource, given: &Given<'_>, from: &str) -> String {
+fn represent(text: &mut String, resource: &Resource, given: &Given<'_>, from: &str) {
     let content = given.con.map_or("", RawValue::get);
-    let mut text = String::with_capacity(256 + content.len());
+    text.reserve(256 + content.len());
     // Identifiers, names and times need no escaping: they were made or checked here. Piece by
     // piece: the formatting machinery costs more than all of them.
     let (created, expires) = (resource.created.digits(), resource.expires.digits());
@@ -453,13 +455,13 @@ fn represent(resource: &Resource, given: &Given<'_>, from: &str) -> String {
         text.push_str(piece);
     }
     text.push_str("\",\"st\":");
-    push_number::<10>(&mut text, resource.state);
+    push_number::<10>(text, resource.state);
     text.push_str(",\"cs\":");
-    push_number::<10>(&mut text, resource.size);
+    push_number::<10>(text, resource.size);
     for (name, value) in [("cnf", &given.cnf), ("or", &given.or), ("dgt", &given.dgt)] {
         if let Some(value) = value {
             let _ = write!(text, ",\"{name}\":");
-            push_json_text(&mut text, value);
+            push_json_text(text, value);
         }
     }
     for (name, list) in [("lbl", &given.lbl), ("at", &given.at), ("aa", &given.aa)] {
@@ -475,14 +477,13 @@ fn represent(resource: &Resource, given: &Given<'_>, from: &str) -> String {
     }
     if given.cr.is_some() {
         text.push_str(",\"cr\":");
-        push_json_text(&mut text, from);
+        push_json_text(text, from);
     }
     if !content.is_empty() {
         text.push_str(",\"con\":");
         text.push_str(content);
     }
     text.push_str("}}");
-    text
 }
 
 #[cfg(test)]

@@ -140,7 +140,12 @@ pub struct Cse {
     moment: Moment,
     started: Timestamp,
     requests_made: u64,
+    /// A buffer that is used again, in which texts are written before they are kept.
+    scratch: String,
 }
+
+/// Octets that this buffer keeps.
+const SCRATCH_OCTETS: usize = 16 * 1024;
 
 impl Cse {
     /// Processes an input at `now`.
@@ -462,6 +467,17 @@ impl Cse {
         }
         // Also where it is sent on: another reader may take another of them.
         request.content.as_deref().map_or(Ok(()), check_names)
+    }
+
+    /// The text that `write` writes: one allocation, of its size.
+    fn written(&mut self, write: impl FnOnce(&Self, &mut String)) -> Arc<str> {
+        let mut text = core::mem::take(&mut self.scratch);
+        write(self, &mut text);
+        let written = Arc::from(text.as_str());
+        text.clear();
+        text.shrink_to(SCRATCH_OCTETS);
+        self.scratch = text;
+        written
     }
 
     fn resource(&self, slot: Slot) -> Result<&Resource, Refusal> {

@@ -221,6 +221,7 @@ impl Cse {
             moment,
             started: now,
             requests_made: 0,
+            scratch: String::new(),
         }
     }
 

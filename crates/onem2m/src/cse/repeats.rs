@@ -99,9 +99,6 @@ struct UnansweredRequest {
 /// Octets of a key's text beside those of the request.
 const KEY_OCTETS: usize = 16;
 
-/// Octets of most lines of one request: an allocation that need not grow.
-const LINE_OCTETS: usize = 256;
-
 /// Repetitions that may wait for the first one's answer.
 const ASKED_AGAIN_MAX: usize = 8;
 
@@ -277,25 +274,22 @@ impl Cse {
 
     /// A line that identifies this step's requests after a restart.
     pub(super) fn remembered(&mut self) -> Option<Arc<str>> {
-        let mut line = String::new();
+        let mut line = core::mem::take(&mut self.scratch);
         for &key in self.ledger.remembered() {
             let Some(known) = self.repeats.answers.get_mut(key) else { continue };
             // What was made is stored as it was answered, mostly.
             let content = known.response.content.as_ref();
             let row = content.and_then(|content| self.ledger.row_of(content));
             if line.is_empty() {
-                line.reserve(LINE_OCTETS);
                 line.push_str("{\"_r\":[");
             } else {
                 line.push(',');
             }
             known.write(row, &mut line);
         }
-        if line.is_empty() {
-            return None;
-        }
-        line.push_str("]}");
-        Some(line.into())
+        let is_empty = line.is_empty();
+        self.scratch = line;
+        (!is_empty).then(|| self.written(|_, line| line.push_str("]}")))
     }
 
     /// Remembers the requests of a stored line; an invalid line is ignored.

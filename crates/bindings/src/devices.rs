@@ -13,6 +13,7 @@
 //! ([`Repeats`](gatewright_interwork::Repeats)).
 
 mod ask;
+mod associating;
 mod certificate;
 mod connection;
 mod datagrams;
@@ -42,6 +43,7 @@ use crate::mqtt::UrlError;
 use crate::queue_set::QueueSet;
 use crate::tasks::spawn;
 use crate::tls::{Tls, TlsError};
+use associating::{Associating, AssociationTurns, IN_WORK_MAX};
 pub use certificate::SystemIdField;
 use connection::DeviceConnection;
 use core::time::Duration;
@@ -223,6 +225,8 @@ gatewright_onem2m::counters! {
     system_ids_foreign,
     /// Associations made.
     associations,
+    /// Association requests that waited, as enough were in work.
+    associations_waited,
     /// Of these, test associations: their readings bear the status *test-data*.
     test_associations,
     /// Associations ended because the device's resources could not be created.
@@ -300,6 +304,7 @@ struct Shared {
     /// State that reports use.
     shards: Shards,
     refusals: Refusals,
+    turns: Arc<AssociationTurns>,
     /// When a device counts as silent.
     silent_after: RwLock<Vec<SilentAfter>>,
     is_silence_watched: AtomicBool,
@@ -463,6 +468,7 @@ pub async fn start_over(
         library: Mutex::new(library),
         shards: Shards::new(),
         refusals: Refusals::default(),
+        turns: AssociationTurns::new(IN_WORK_MAX),
         silent_after: RwLock::default(),
         is_silence_watched: AtomicBool::new(false),
         home_assistant: HomeAssistant::default(),
@@ -636,6 +642,7 @@ impl RunningDevices {
         counted.add(&self.context.shared.lock().counters);
         let connections_refused = counted.connections_refused + self.context.admission.refused();
         let connections_evicted = self.context.unassociated.evicted();
+        counted.associations_waited = self.context.shared.turns.waited();
         Counters { connections_refused, connections_evicted, places_full, ..counted }
     }
 
@@ -734,6 +741,7 @@ impl Shared {
             framer: Framer::default(),
             transport,
             handle,
+            associating: Associating::new(&self.turns, peer.ip()),
             sender: Sender { address: peer.ip(), port: peer.port() },
             named,
             device: None,

@@ -49,6 +49,16 @@ pub const fn is_choice(choice: u16) -> bool {
     matches!(choice, AARQ | AARE | RLRQ | RLRE | ABRT | PRST)
 }
 
+/// Whether an APDU is an association request, well-formed or not.
+pub fn is_association_request(apdu: &[u8]) -> bool {
+    apdu.starts_with(&AARQ.to_be_bytes())
+}
+
+/// Whether an APDU is an abort.
+pub fn is_abort(apdu: &[u8]) -> bool {
+    apdu.starts_with(&ABRT.to_be_bytes())
+}
+
 /// One APDU.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Apdu<'a> {

@@ -3,12 +3,17 @@
 //! Work is sequential: while a report is being stored nothing more is read, so that a device that
 //! sends faster than the store commits is slowed by its own connection.
 
+use super::associating::Associating;
 use super::deliver::Delivered;
+use super::forwarded::has_views;
 use super::shards::SharedLibrary;
 use super::stages::Passage;
 use super::transport::{Arrived, PIECE, Transport};
 use super::{ConnectionHandle, Counters, Shared};
 use crate::quota::Arriving;
+use core::future::poll_fn;
+use core::pin::pin;
+use core::task::Poll;
 use core::time::Duration;
 use gatewright_health::apdu::AbortReason;
 use gatewright_health::association::AssociationState;
@@ -47,6 +52,8 @@ pub(super) struct DeviceConnection {
     pub(super) framer: Framer,
     pub(super) transport: Transport,
     pub(super) handle: ConnectionHandle,
+    /// Its association request, which may have to wait.
+    pub(super) associating: Associating,
     /// Its address, the key of the AE table.
     pub(super) sender: Sender,
     /// System-ids in the device's certificate, if they are compared.
@@ -88,20 +95,23 @@ impl DeviceConnection {
         hang_up: &Notify,
         mut stop: watch::Receiver<bool>,
     ) -> io::Result<()> {
+        // Made once: to make them anew for each report costs as much as to decode it.
+        let mut hung_up = pin!(hang_up.notified());
+        let mut stopped = pin!(async { stop.wait_for(|stops| *stops).await.is_ok() });
+        let mut alarm = pin!(tokio::time::sleep(NO_DEADLINE));
         self.step(Input::Connected);
         loop {
             self.perform().await?;
-            if self.is_closing || *stop.borrow() {
+            if self.is_closing {
                 break;
             }
-            let due = self.manager.poll_timeout();
-            let due = due.map_or(NO_DEADLINE, |due| due.saturating_sub(self.shared.now()));
+            alarm.as_mut().reset(self.due().into());
             // In this order: an answer that lies in the socket came before a time limit that passed
-            // while a commit was waited for.
+            // while a commit was waited for, and so did a request that repeats one that waits.
             tokio::select! {
                 biased;
-                () = hang_up.notified() => break,
-                _ = stop.changed() => break,
+                () = &mut hung_up => break,
+                _ = &mut stopped => break,
                 arrived = self.transport.receive(&mut self.framer) => {
                     self.arrived = Instant::now();
                     match arrived? {
@@ -112,19 +122,39 @@ impl DeviceConnection {
                                 break;
                             }
                         }
-                        Arrived::Apdu(apdu) => self.step(Input::Apdu(&apdu)),
+                        Arrived::Apdu(apdu) => self.take_apdu(&apdu),
                     }
                     // Whoever always sends something has time limits all the same.
-                    self.step(Input::Tick);
+                    self.tick();
                 }
+                apdu = self.associating.turn_comes() => self.step(Input::Apdu(&apdu)),
                 Some((request, operation)) = self.asked.recv() => {
                     self.step(Input::Ask(request, operation));
                 }
-                () = tokio::time::sleep(due) => self.step(Input::Tick),
+                () = &mut alarm => self.tick(),
             }
         }
         self.step(Input::Abort);
         self.perform().await
+    }
+
+    /// When its manager has something to do. One that holds a request back waits for no other.
+    fn due(&self) -> Instant {
+        let due = self.manager.poll_timeout().filter(|_| !self.associating.is_waiting());
+        due.map_or_else(|| Instant::now() + NO_DEADLINE, |due| self.shared.started + due)
+    }
+
+    fn tick(&mut self) {
+        if !self.associating.is_waiting() {
+            self.step(Input::Tick);
+        }
+    }
+
+    /// Processes an APDU, unless it is an association request that has to wait.
+    fn take_apdu(&mut self, apdu: &[u8]) {
+        if !self.associating.holds(self.manager.state(), apdu) {
+            self.step(Input::Apdu(apdu));
+        }
     }
 
     /// Ends the manager's transport and fails pending requests.
@@ -173,6 +203,9 @@ impl DeviceConnection {
             let now = self.shared.now();
             match self.framer.next_apdu() {
                 Ok(Some(apdu)) => {
+                    if self.associating.holds(self.manager.state(), apdu) {
+                        continue;
+                    }
                     let (shared, named) = (&self.shared, self.named.as_deref());
                     let library = &mut SharedLibrary { shared, named };
                     self.manager.handle(now, Input::Apdu(apdu), library);
@@ -249,6 +282,7 @@ impl DeviceConnection {
                 }
             }
         }
+        self.associating.end_turn();
         // Of a report that wants no answer.
         self.passage = None;
         // The device has its answer.
@@ -279,7 +313,15 @@ impl DeviceConnection {
     }
 
     async fn send(&mut self, octets: &[u8]) -> io::Result<()> {
-        let sent = tokio::time::timeout(WRITE_WITHIN, self.transport.send(octets)).await;
+        let mut sending = pin!(self.transport.send(octets));
+        // Mostly it is taken at once.
+        let first = poll_fn(|context| Poll::Ready(sending.as_mut().poll(context))).await;
+        if let Poll::Ready(sent) = first {
+            return sent;
+        }
+        // Who reads nothing must not keep out others.
+        self.associating.end_turn();
+        let sent = tokio::time::timeout(WRITE_WITHIN, sending).await;
         sent.unwrap_or_else(|_| {
             self.shared.count(|counters| counters.connections_stuck += 1);
             Err(io::ErrorKind::TimedOut.into())
@@ -399,7 +441,9 @@ impl DeviceConnection {
             let (arrived, stored) = (self.arrived, Instant::now());
             self.passage = taken.map(|taken| Passage { arrived, taken, stored });
             self.plan(&record);
-            self.stored.push(record);
+            if has_views(&self.shared.mapping) {
+                self.stored.push(record);
+            }
         }
     }
 

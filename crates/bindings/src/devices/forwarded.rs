@@ -205,6 +205,6 @@ impl Shared {
 }
 
 /// Whether readings are shown in flexContainers, which the control plane updates.
-fn has_views(mapping: &Mapping) -> bool {
+pub(super) fn has_views(mapping: &Mapping) -> bool {
     mapping.rules.iter().any(|rule| rule.view.is_some())
 }

@@ -37,6 +37,35 @@ async fn a_report_takes_no_lock_that_all_devices_share() {
     cse.stop().await;
 }
 
+/// A device that has to wait for its turn associates when that comes, once.
+#[tokio::test]
+async fn an_association_waits_while_enough_are_in_work() {
+    use crate::agents::{self, Run};
+    use gatewright_health::simulate::SimulationPlan;
+    use gatewright_onem2m::CseType;
+    let machine = gatewright_onem2m::CseConfig::new(CseType::Middle, "/id-mn", "cse-mn");
+    let cse = crate::cse::start(crate::cse::CseServerConfig::new(machine)).await.unwrap();
+    let config = DevicesConfig::new(([127, 0, 0, 1], 0).into(), "cse-mn");
+    let running = start(config, cse.engine().clone()).await.unwrap();
+    let turns = Arc::clone(&running.context.shared.turns);
+    let address = running.address().ip();
+    let taken: Vec<_> = (0..IN_WORK_MAX).map(|_| turns.take(address).unwrap()).collect();
+    let (period, patience) = (Duration::from_millis(5), Duration::from_mins(1));
+    let plan = SimulationPlan { period, ..SimulationPlan::new(&SCALE, SystemId([1; 8]), 1) };
+    let run = Run { plan, to: running.address(), measuring: period, patience };
+    let device = tokio::spawn(agents::run(run));
+    while running.counters().associations_waited == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(running.counters().associations, 0);
+    drop(taken);
+    assert!(device.await.unwrap().is_answered());
+    let counters = running.counters();
+    assert_eq!((counters.associations, counters.associations_waited), (1, 1));
+    running.stop().await;
+    cse.stop().await;
+}
+
 /// A kind that is not told yet may be one whose readings are stored here: they are.
 #[test]
 fn what_a_device_may_be_decides_until_it_has_said_it() {

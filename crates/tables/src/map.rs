@@ -8,6 +8,7 @@
 //! word 0      changes   moves with every write
 //!      1      records   how many there are
 //!      2..6   seed      of the hash
+//! then marks: a bit for each chunk of slots, set before anything is written in it; whole lines
 //! then, for each slot:
 //!             version   odd while it is written
 //!             tag       0 empty, 1 tombstone, else 31 bits of the key's hash
@@ -27,6 +28,14 @@ const SEED: usize = 2;
 /// Words before a key: version and tag.
 const SLOT_HEADER: usize = 2;
 
+/// Slots of a chunk: about a page. A walk looks at chunks with a mark only, since a look at a page
+/// of shared memory allocates it.
+const CHUNK: usize = 64;
+/// Chunks whose marks one word has.
+const MARKS: usize = 32;
+/// Words of a cache line, which marks fill.
+const LINE: usize = 16;
+
 const EMPTY: u32 = 0;
 const TOMBSTONE: u32 = 1;
 
@@ -36,7 +45,13 @@ const PROBES: usize = 128;
 
 /// Words of a whole map, or nothing beyond 2³⁰ slots.
 pub(crate) fn map_words<K: Record, R: Record>(capacity: u32) -> Option<usize> {
-    stride::<K, R>().checked_mul(index(slots(capacity)?))?.checked_add(MAP_HEADER)
+    let slots = index(slots(capacity)?);
+    stride::<K, R>().checked_mul(slots)?.checked_add(first_slot(slots))
+}
+
+/// Words before the first of `slots` slots.
+fn first_slot(slots: usize) -> usize {
+    MAP_HEADER + slots.div_ceil(CHUNK * MARKS).next_multiple_of(LINE)
 }
 
 fn slots(capacity: u32) -> Option<u32> {
@@ -54,6 +69,8 @@ pub struct Map<K, R> {
     seed: [u64; 2],
     /// One less than the number of slots, which is a power of two.
     mask: usize,
+    /// Words before the first slot.
+    first_slot: usize,
     kinds: PhantomData<fn() -> (K, R)>,
 }
 
@@ -64,16 +81,17 @@ impl<K, R> Clone for Map<K, R> {
 }
 
 impl<K: Record + PartialEq, R: Record> Map<K, R> {
-    /// Reads the map in `words`, whose seed is set.
-    pub(crate) fn new(words: Words) -> Self {
-        let slots = words.all().len().saturating_sub(MAP_HEADER) / stride::<K, R>();
+    /// Reads the map of `capacity` records in `words`, whose seed is set.
+    pub(crate) fn new(words: Words, capacity: u32) -> Self {
+        let slots = slots(capacity).map_or(0, index);
         let half = |at: usize| {
             let word =
                 |at: usize| words.all().get(at).map_or(0, |word| word.load(Ordering::Acquire));
             u64::from(word(at)) << u32::BITS | u64::from(word(at + 1))
         };
         let seed = [half(SEED), half(SEED + 2)];
-        Self { words, seed, mask: slots.saturating_sub(1), kinds: PhantomData }
+        let (mask, first_slot) = (slots.saturating_sub(1), first_slot(slots));
+        Self { words, seed, mask, first_slot, kinds: PhantomData }
     }
 
     /// A number that changes with every write.
@@ -119,8 +137,22 @@ impl<K: Record + PartialEq, R: Record> Map<K, R> {
     }
 
     /// Every record with its key, in no order; each is read when it is reached.
+    ///
+    /// Memory of chunks where there has never been a record is not touched.
     pub fn iter(&self) -> impl Iterator<Item = Result<(K, R), ReadError>> + '_ {
-        (0..=self.mask).filter_map(|slot| Self::entry(self.cell(slot)?))
+        self.written().filter_map(|slot| Self::entry(self.cell(slot)?))
+    }
+
+    /// The slots of chunks with a mark.
+    fn written(&self) -> impl Iterator<Item = usize> + use<'_, K, R> {
+        let marks = self.words.all().get(MAP_HEADER..self.first_slot).unwrap_or(&[]);
+        let chunks = marks.iter().enumerate().flat_map(|(word, marks)| {
+            let marks = marks.load(Ordering::Acquire);
+            let is_marked = move |bit: &usize| marks >> bit & 1 == 1;
+            (0..MARKS).filter(is_marked).map(move |bit| word * MARKS + bit)
+        });
+        let slots = self.mask + 1;
+        chunks.flat_map(move |chunk| chunk * CHUNK..((chunk + 1) * CHUNK).min(slots))
     }
 
     /// Tag, key and record of a slot, all from one write.
@@ -159,7 +191,7 @@ impl<K: Record + PartialEq, R: Record> Map<K, R> {
 
     #[inline]
     fn cell(&self, slot: usize) -> Option<&[AtomicU32]> {
-        let start = MAP_HEADER + slot.checked_mul(stride::<K, R>())?;
+        let start = self.first_slot + slot.checked_mul(stride::<K, R>())?;
         self.words.all().get(start..start + stride::<K, R>())
     }
 
@@ -233,7 +265,7 @@ pub struct MapWriter<K, R> {
 impl<K: Record + PartialEq, R: Record> MapWriter<K, R> {
     /// The writer of the empty map in `words`, whose seed is set.
     pub(crate) fn new(words: Words, capacity: u32) -> Self {
-        Self { reader: Map::new(words), capacity, torn: 0, refused: 0, found: Vec::new() }
+        Self { reader: Map::new(words, capacity), capacity, torn: 0, refused: 0, found: Vec::new() }
     }
 
     /// Takes over the map in `words`, whose last writer may have died anywhere.
@@ -246,7 +278,7 @@ impl<K: Record + PartialEq, R: Record> MapWriter<K, R> {
     /// Frees the slots inside of which the last writer died, and counts the records anew.
     fn mend(&mut self) {
         self.found.clear();
-        for slot in 0..=self.reader.mask {
+        for slot in self.reader.written() {
             let Some(cell) = self.reader.cell(slot) else { continue };
             if record::is_torn(cell) {
                 // It may stand between a key and its home, so it is not simply empty.
@@ -325,6 +357,8 @@ impl<K: Record + PartialEq, R: Record> MapWriter<K, R> {
         let record = record.to_words();
         let words = key.as_ref().iter().chain(record.as_ref()).copied();
         if let Some(cell) = self.reader.cell(slot) {
+            // First, so that whoever knows of the record, or of a writer that died in it, finds it.
+            self.mark(slot);
             record::write(cell, std::iter::once(tag).chain(words));
         }
         self.changed(self.len() + u32::from(found.is_none()));
@@ -375,6 +409,17 @@ impl<K: Record + PartialEq, R: Record> MapWriter<K, R> {
 
     fn tag(&self, slot: usize) -> u32 {
         self.reader.cell(slot & self.reader.mask).map_or(EMPTY, tag_of)
+    }
+
+    /// Marks the chunk of `slot` as written to, for ever.
+    fn mark(&self, slot: usize) {
+        let chunk = slot / CHUNK;
+        let word = self.reader.words.all().get(MAP_HEADER + chunk / MARKS);
+        let Some(word) = word else { return };
+        let (marks, bit) = (word.load(Ordering::Relaxed), 1 << (chunk % MARKS));
+        if marks & bit == 0 {
+            word.store(marks | bit, Ordering::Release);
+        }
     }
 
     fn clear(&self, slot: usize, tag: u32) {

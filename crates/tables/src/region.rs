@@ -29,7 +29,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 const MAGIC: [u32; 2] = [0x4757_5441, 0x424c_4553];
 /// The format version: it changes with the meaning of any word outside of the records.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HEADER: usize = 16;
 /// Words of a cache line, to which tables are aligned.
 const LINE: usize = 16;
@@ -390,7 +390,7 @@ impl Region {
 
     /// A reader of a map.
     pub fn map<K: Record + PartialEq, R: Record>(&self, at: &MapAt<K, R>) -> Map<K, R> {
-        Map::new(self.part(&at.0))
+        Map::new(self.part(&at.0), at.0.capacity)
     }
 
     /// A reader of routes.
@@ -460,8 +460,6 @@ impl Region {
 pub struct RegionOwner {
     region: Region,
     taken: Vec<bool>,
-    /// Whether there was an earlier writer.
-    adopted: bool,
     shared: Option<ProcessShared>,
 }
 
@@ -518,16 +516,11 @@ impl RegionOwner {
         let lock = lock(descriptor, layout)?;
         let words = map(&lock, layout, Access::Write)?;
         let shared = ProcessShared { descriptor: copy, _lock: lock };
-        Ok(Self { adopted: true, ..Self::new(words, layout, Some(shared)) })
+        Ok(Self::new(words, layout, Some(shared)))
     }
 
     fn new(words: Words, layout: &RegionLayout, shared: Option<ProcessShared>) -> Self {
-        Self {
-            region: Region { words },
-            taken: vec![false; layout.sections],
-            adopted: false,
-            shared,
-        }
+        Self { region: Region { words }, taken: vec![false; layout.sections], shared }
     }
 
     /// Writes the header, its magic number last, so that a reader knows it is complete.
@@ -572,10 +565,7 @@ impl RegionOwner {
         &mut self,
         at: &MapAt<K, R>,
     ) -> Result<MapWriter<K, R>, RegionError> {
-        let words = self.take(&at.0)?;
-        // A new map is not looked through: that would cost the memory of all its empty slots.
-        let writer = if self.adopted { MapWriter::adopt } else { MapWriter::new };
-        Ok(writer(words, at.0.capacity))
+        Ok(MapWriter::adopt(self.take(&at.0)?, at.0.capacity))
     }
 
     /// The writer of routes; the linked ones stay in force until its first change.

@@ -358,9 +358,7 @@ impl DataTables {
         let places = Places::new(capacities)?;
         let region = Region::attach_writing(descriptor, &places.layout)?;
         let (words, capacity) = region.map_part(&places.neighbours);
-        // One that nobody has written to is not looked through: that would cost its memory.
-        let unwritten = fresh || region.map(&places.neighbours).changes() == 0;
-        let writer = if unwritten { MapWriter::new } else { MapWriter::adopt };
+        let writer = if fresh { MapWriter::new } else { MapWriter::adopt };
         Ok(Self {
             readers: Tables::new(&region, &places),
             neighbours: Some(writer(words, capacity)),

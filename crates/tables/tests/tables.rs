@@ -292,13 +292,46 @@ fn a_region_takes_memory_in_proportion_to_its_routes() {
     assert!((0..4).all(|_| fill() < once + (256 << 10)), "the other half keeps its memory");
 }
 
+/// A page of shared memory is allocated when it is looked at first, by a reader, too.
+#[test]
+fn a_walk_over_a_map_touches_only_what_was_written() {
+    let capacities = Capacities { neighbours: 1 << 18, ..Capacities::default() };
+    let mut writer = TablesWriter::create(&capacities, SEED).unwrap();
+    let file = File::from(writer.descriptor().unwrap().try_clone_to_owned().unwrap());
+    let octets = || file.metadata().unwrap().blocks() * 512;
+    let tables = Tables::attach(writer.descriptor().unwrap(), &capacities).unwrap();
+    assert_eq!(tables.neighbours.iter().count(), 0);
+    assert!(octets() < 1 << 20, "{} octets without a record", octets());
+
+    let neighbours = writer.neighbours.as_mut().unwrap();
+    let record =
+        Neighbour { address: LinkAddress::NONE, state: NeighbourState::Incomplete, router: false };
+    let key = |last: u32| NeighbourKey { link: 1, address: Ipv4Addr::from_bits(last).into() };
+    for last in 0..100 {
+        neighbours.set(&key(last), &record).unwrap();
+    }
+    let written = octets();
+    assert_eq!(tables.neighbours.iter().flatten().count(), 100);
+    // Two pages for a chunk, as it need not begin with one.
+    assert!(octets() <= written + 100 * 4096, "{} octets more", octets() - written);
+
+    // Who takes over looks for records, too, and finds all of them.
+    let descriptor = writer.descriptor().unwrap().try_clone_to_owned().unwrap();
+    drop((writer, file));
+    let mut adopted = TablesWriter::adopt(&descriptor, &capacities).unwrap();
+    assert_eq!(adopted.neighbours.as_mut().unwrap().take_found().len(), 100);
+    let file = File::from(descriptor);
+    let octets = file.metadata().unwrap().blocks() * 512;
+    assert!(octets <= written + (1 << 20), "{octets} octets instead of {written}");
+}
+
 #[test]
 fn what_is_no_region_of_this_layout_is_refused() {
     let capacities = Capacities::default();
     let writer = TablesWriter::create(&capacities, SEED).unwrap();
     let other = Capacities { routes4: 1000, ..capacities };
     let refused = Tables::attach(writer.descriptor().unwrap(), &other);
-    assert!(matches!(refused, Err(RegionError::OtherLayout { found: 1 })), "{refused:?}");
+    assert!(matches!(refused, Err(RegionError::OtherLayout { found: 2 })), "{refused:?}");
 
     let mut layout = RegionLayout::new();
     layout.table::<Same>("same", 4).unwrap();

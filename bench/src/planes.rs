@@ -2,9 +2,11 @@
 //! lost without a control plane, how long nothing passes without a data plane, how long an adoption
 //! takes, and what both processes have in memory when idle.
 
+mod arrivals;
 mod routes;
 mod under_load;
 
+use self::arrivals::{Arrivals, p99};
 use crate::binary;
 use crate::footprint::{RECEIVER, TestNetwork};
 use crate::process::{resident_kib, text};
@@ -39,8 +41,9 @@ const WITHIN: Duration = Duration::from_secs(20);
 /// seconds.
 const SETTLE: Duration = Duration::from_secs(8);
 
-const PROMISES: [(&str, f64); 9] = [
+const PROMISES: [(&str, f64); 10] = [
     ("control_kills_lost", 0.0),
+    ("control_kill_gap_ms", 50.0),
     ("data_kills_lost", 0.0),
     ("data_kills_lost_xdp", 0.0),
     ("data_kills_lost_driver", 0.0),
@@ -50,6 +53,10 @@ const PROMISES: [(&str, f64); 9] = [
     ("adopt_ms", 50.0),
     ("idle_rss_two_mib", 16.0),
 ];
+
+/// The rate while the control plane is killed, to [`RATE`]: a data plane that stands still loses none,
+/// as the sender waits for it.
+const RATE_RATIO: (&str, f64) = ("control_kills_rate_ratio", 0.95);
 
 /// Figures of kills of the data plane: the promised gap, each gap, and what was lost.
 const GAPS: [&str; 3] = ["data_kill_gap_ms", "data_kill_each_ms", "data_kills_lost"];
@@ -183,48 +190,24 @@ impl Ends {
     }
 }
 
-/// Datagrams sent and lost while `kills` happen, at most [`WINDOW`] on their way.
+/// Datagrams sent and lost while `kills` happen, at most [`WINDOW`] on their way, and the rate.
 fn lost_while(
     ends: &Ends,
-    kills: impl FnOnce() -> Result<(), String>,
+    kills: impl FnOnce(&Arrivals) -> Result<(), String>,
 ) -> Result<(u64, u64, f64), String> {
-    let (sent, received, over) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    let (sent, over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let received = Arrivals::begin();
     let began = Instant::now();
     let done = std::thread::scope(|scope| {
         scope.spawn(|| {
             while !over.load(Ordering::Acquire) {
-                if ends.receiver.recv(&mut [0; 64]).is_ok() {
-                    received.fetch_add(1, Ordering::Release);
-                }
+                received.note(ends.receiver.recv(&mut [0; 64]).is_ok());
             }
         });
-        scope.spawn(|| {
-            // What is taken for lost, so that the others go on.
-            let mut given_up = 0;
-            let mut since = Instant::now();
-            while !over.load(Ordering::Acquire) {
-                let so_far = sent.load(Ordering::Relaxed);
-                let waiting = so_far - received.load(Ordering::Acquire).min(so_far) - given_up;
-                let due = began.elapsed().as_micros() * u128::from(RATE) / 1_000_000;
-                if waiting + BURST > WINDOW || u128::from(so_far) > due {
-                    if since.elapsed() > Duration::from_secs(1) {
-                        given_up += waiting;
-                        since = Instant::now();
-                    }
-                    sleep(Duration::from_micros(50));
-                    continue;
-                }
-                since = Instant::now();
-                for _ in 0..BURST {
-                    if ends.sender.send_to(&[0x5a; 18], RECEIVER).is_ok() {
-                        sent.fetch_add(1, Ordering::Release);
-                    }
-                }
-            }
-        });
-        let done = kills();
+        scope.spawn(|| send_at_rate(ends, began, (&sent, &received), &over));
+        let done = kills(&received);
         let elapsed = began.elapsed().as_secs_f64();
-        let rest = || received.load(Ordering::Acquire) >= sent.load(Ordering::Acquire);
+        let rest = || received.count() >= sent.load(Ordering::Acquire);
         // The sender ends first, by what it is due.
         over.store(true, Ordering::Release);
         wait_until(Duration::from_millis(20), rest);
@@ -232,13 +215,44 @@ fn lost_while(
     })?;
     // What was on its way when the receiver ended.
     while ends.receiver.recv(&mut [0; 64]).is_ok() {
-        received.fetch_add(1, Ordering::Relaxed);
+        received.note(true);
     }
-    let (sent, received) = (sent.into_inner(), received.into_inner());
+    let (sent, received) = (sent.into_inner(), received.count());
     let lost = sent.saturating_sub(received);
     #[expect(clippy::cast_precision_loss, reason = "some million datagrams")]
     let rate = sent as f64 / done;
     Ok((sent, lost, rate))
+}
+
+/// Sends [`RATE`] datagrams a second until it is over, as long as few enough are on their way.
+fn send_at_rate(
+    ends: &Ends,
+    began: Instant,
+    (sent, received): (&AtomicU64, &Arrivals),
+    over: &AtomicBool,
+) {
+    // What is taken for lost, so that the others go on.
+    let mut given_up = 0;
+    let mut since = Instant::now();
+    while !over.load(Ordering::Acquire) {
+        let so_far = sent.load(Ordering::Relaxed);
+        let waiting = so_far - received.count().min(so_far) - given_up;
+        let due = began.elapsed().as_micros() * u128::from(RATE) / 1_000_000;
+        if waiting + BURST > WINDOW || u128::from(so_far) > due {
+            if since.elapsed() > Duration::from_secs(1) {
+                given_up += waiting;
+                since = Instant::now();
+            }
+            sleep(Duration::from_micros(50));
+            continue;
+        }
+        since = Instant::now();
+        for _ in 0..BURST {
+            if ends.sender.send_to(&[0x5a; 18], RECEIVER).is_ok() {
+                sent.fetch_add(1, Ordering::Release);
+            }
+        }
+    }
 }
 
 /// The longest time in which nothing arrived while the data plane is killed once, in milliseconds, and
@@ -285,24 +299,34 @@ fn control_kills(bench: &mut Bench, planes: &TwoPlanes<'_>, kills: usize) -> Res
     let first = planes.start()?;
     ends.await_first()?;
     let mut control = Some(first);
-    let mut adopted = Vec::new();
-    let (sent, lost, rate) = lost_while(&ends, || {
+    let (mut adopted, mut gaps) = (Vec::new(), Vec::new());
+    let (sent, lost, rate) = lost_while(&ends, |arrivals| {
+        sleep(PAUSE);
         for _ in 0..kills {
-            sleep(PAUSE);
+            // What was before is of no kill.
+            arrivals.take_longest();
             if let Some(process) = control.take() {
                 process.kill();
             }
             sleep(Duration::from_millis(100));
             control = Some(planes.start()?);
             adopted.push(planes.adopted_within()?);
+            sleep(PAUSE);
+            gaps.push(arrivals.take_longest().as_secs_f64() * 1e3);
         }
         Ok(())
     })?;
     #[expect(clippy::cast_precision_loss, reason = "a few")]
     bench.sample("control_kills_lost", "datagrams", lost as f64);
+    #[expect(clippy::cast_precision_loss, reason = "the wanted rate")]
+    bench.sample(RATE_RATIO.0, "ratio", rate / RATE as f64);
     for ms in adopted {
         bench.sample("adopt_ms", "ms", ms);
     }
+    for &gap in &gaps {
+        bench.sample("control_kill_each_ms", "ms", gap);
+    }
+    bench.sample("control_kill_gap_ms", "ms", p99(gaps).ok_or("no control plane was killed")?);
     bench.note(format!("{kills} kills of control: {sent} datagrams at {rate:.0} a second"));
     end(planes, control)
 }
@@ -337,10 +361,7 @@ fn data_kills(
     if key == GAPS_DRIVER[0] && (in_drivers as f64) < IN_DRIVER_LEAST * all as f64 {
         return Err(format!("drivers forwarded {in_drivers} of {all} datagrams"));
     }
-    gaps.sort_by(f64::total_cmp);
-    // The 99th of a hundred; the largest of fewer.
-    let p99 = gaps.get((gaps.len() * 99).div_ceil(100).saturating_sub(1));
-    bench.sample(key, "ms", *p99.ok_or("no data plane was killed")?);
+    bench.sample(key, "ms", p99(gaps).ok_or("no data plane was killed")?);
     #[expect(clippy::cast_precision_loss, reason = "a few")]
     bench.sample(lost_key, "datagrams", lost as f64);
     Ok(())
@@ -372,6 +393,7 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
             for (key, bound) in PROMISES {
                 bench.skip(key, Relation::AtMost, bound, &why);
             }
+            bench.skip(RATE_RATIO.0, Relation::AtLeast, RATE_RATIO.1, &why);
             routes::skip(&mut bench, &why);
             under_load::skip(&mut bench, &why);
             return Ok(bench);
@@ -400,18 +422,21 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
     for (key, bound) in PROMISES {
         bench.promise(key, Relation::AtMost, bound);
     }
+    bench.promise(RATE_RATIO.0, Relation::AtLeast, RATE_RATIO.1);
     routes::promise(&mut bench);
     under_load::promise(&mut bench);
     bench.note(
-        "lost: at most 192 datagrams are on their way, fewer than any queue holds; adoption: from \
-         the look for the data plane until routes are in force",
+        "control_kills_lost: at most 192 datagrams are on their way, fewer than any queue holds, so that \
+         a data plane which stands still loses none: the rate and the gap tell of it; adoption: from \
+         the look for the data plane until routes are in force, without the start of the process",
     );
     bench.note(
         "data_kills_lost: datagrams of all kills that never came, by packet sockets, by AF_XDP (xdp) and \
          forwarded in drivers (driver); of those that arrive without a data plane, 1024 wait at each link",
     );
     bench.note(
-        "gap: the longest time without an arrival, one datagram sent every ms; promised is the \
+        "gap: the longest time without an arrival, at 100,000 datagrams a second from a kill of the \
+         control plane to the next, and of the data plane with one datagram sent every ms; promised is the \
          99th of a hundred kills, or the largest of fewer; each: the gaps themselves",
     );
     Ok(bench)

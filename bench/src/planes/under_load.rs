@@ -9,6 +9,7 @@ use bench::{Bench, Relation};
 use gatewright_link::Backend;
 use gatewright_planes::{Planes, Setup};
 use gatewright_testbed::wait_until;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::net::UdpSocket;
@@ -89,7 +90,7 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
 pub(super) fn promise(bench: &mut Bench) {
     bench.promise(LOST.0, Relation::AtMost, LOST.1);
     bench.note(
-        "routes_maps_mib: what the kernel has locked for the maps by which drivers forward; \
+        "routes_maps_mib: what the kernel has locked for the maps by which drivers forward, each once; \
          routes_under_load_settled_ms: from the end of `ip` until the gateway's table is the kernel's",
     );
 }
@@ -108,17 +109,29 @@ fn forwarded_in_drivers(planes: &Planes) -> Result<u32, String> {
 
 /// KiB of all maps of this process.
 fn maps_kib() -> Result<f64, String> {
-    let mut octets = 0_u32;
+    let mut maps = Vec::new();
     for entry in fs::read_dir("/proc/self/fd").map_err(text)? {
         let path = entry.map_err(text)?.path();
         let is_map = fs::read_link(&path).is_ok_and(|to| to.to_string_lossy().contains("bpf-map"));
         let Some(number) = path.file_name().filter(|_| is_map) else { continue };
         let said = fs::read_to_string(format!("/proc/self/fdinfo/{}", number.display()));
-        let said = said.map_err(text)?;
-        let locked = said.lines().find_map(|line| line.strip_prefix("memlock:"));
-        octets += locked.and_then(|octets| octets.trim().parse::<u32>().ok()).unwrap_or(0);
+        maps.push(said.map_err(text)?);
     }
-    Ok(f64::from(octets) / 1024.0)
+    let kib = locked_kib(maps.iter().map(String::as_str));
+    kib.map(f64::from).ok_or_else(|| "the kernel does not tell what maps have locked".to_owned())
+}
+
+/// KiB that the maps of these descriptors have, each map once: a map may have several descriptors.
+fn locked_kib<'said>(mut maps: impl Iterator<Item = &'said str>) -> Option<u32> {
+    let field = |said: &str, key: &str| {
+        let value = said.lines().find_map(|line| line.strip_prefix(key));
+        value.and_then(|value| value.trim().parse::<u64>().ok())
+    };
+    let octets: BTreeMap<u64, u64> = maps.try_fold(BTreeMap::new(), |mut octets, said| {
+        octets.insert(field(said, "map_id:")?, field(said, "memlock:")?);
+        Some(octets)
+    })?;
+    u32::try_from(octets.into_values().sum::<u64>() / 1024).ok()
 }
 
 /// Datagrams from one side of the gateway to the other, each with its time.
@@ -217,5 +230,18 @@ impl Traffic {
             passed.lost = sent.saturating_sub(passed.passed());
             Ok((passed, done?))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_with_two_descriptors_counts_once() {
+        let said = |id: u32, octets: u32| format!("pos:\t0\nmemlock:\t{octets}\nmap_id:\t{id}\n");
+        let maps = [said(7, 8192), said(8, 1024), said(7, 8192)];
+        assert_eq!(locked_kib(maps.iter().map(String::as_str)), Some(9));
+        assert_eq!(locked_kib(["pos:\t0\n"].into_iter()), None);
     }
 }

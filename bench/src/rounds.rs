@@ -71,6 +71,8 @@ struct Promised {
     relation: Relation,
     bound: f64,
     skipped: Option<String>,
+    /// What it differs by where nothing differs, and what that would be without noise.
+    noise: Option<(String, f64)>,
 }
 
 impl Promised {
@@ -79,17 +81,28 @@ impl Promised {
         figures: &BTreeMap<String, Figure>,
         ratios: &BTreeMap<String, Spread>,
     ) -> Promise {
-        let Self { key, relation, bound, skipped } = self;
+        let Self { key, relation, bound, skipped, noise } = self;
         if let Some(why) = skipped {
             return Promise::skip(key, *relation, *bound, why);
         }
-        let median = match (figures.get(key), ratios.get(key)) {
-            (Some(figure), _) => figure.judged().median,
-            (None, Some(ratio)) => ratio.median,
-            (None, None) => {
-                return Promise::skip(key, *relation, *bound, "it was not measured");
-            }
+        let spread =
+            |key: &str| figures.get(key).map(Figure::judged).or_else(|| ratios.get(key).copied());
+        let Some(Spread { median, .. }) = spread(key) else {
+            return Promise::skip(key, *relation, *bound, "it was not measured");
         };
+        let Some((noise, same)) = noise else {
+            return Promise::evaluate(key, *relation, *bound, median);
+        };
+        let Some(Spread { min, max, .. }) = spread(noise) else {
+            return Promise::skip(key, *relation, *bound, &format!("{noise} was not measured"));
+        };
+        let differ = (same - min).abs().max((max - same).abs());
+        if (median - bound).abs() < differ {
+            let why = format!(
+                "{median:.3} is no verdict, as {noise} is {min:.3} to {max:.3} where nothing differs"
+            );
+            return Promise::skip(key, *relation, *bound, &why);
+        }
         Promise::evaluate(key, *relation, *bound, median)
     }
 }
@@ -260,13 +273,34 @@ impl Bench {
     /// Promises that the median of a figure, normalised if it is one that is, or of a ratio stands
     /// to `bound` as `relation` says; it is evaluated at the end, and skipped if there is none.
     pub fn promise(&mut self, key: &str, relation: Relation, bound: f64) {
-        self.promises.push(Promised { key: key.to_owned(), relation, bound, skipped: None });
+        self.promised(key, relation, bound, None, None);
+    }
+
+    /// As [`Self::promise`], where `noise` is the same between measurements that differ in nothing
+    /// and would be `same` on a perfect machine: it is skipped if the median is nearer to the bound
+    /// than what those differ by.
+    pub fn promise_beside_noise(
+        &mut self,
+        (key, relation, bound): (&str, Relation, f64),
+        (noise, same): (&str, f64),
+    ) {
+        self.promised(key, relation, bound, None, Some((noise.to_owned(), same)));
+    }
+
+    fn promised(
+        &mut self,
+        key: &str,
+        relation: Relation,
+        bound: f64,
+        skipped: Option<String>,
+        noise: Option<(String, f64)>,
+    ) {
+        self.promises.push(Promised { key: key.to_owned(), relation, bound, skipped, noise });
     }
 
     /// Says why a promise could not be evaluated.
     pub fn skip(&mut self, key: &str, relation: Relation, bound: f64, why: &str) {
-        let skipped = Some(why.to_owned());
-        self.promises.push(Promised { key: key.to_owned(), relation, bound, skipped });
+        self.promised(key, relation, bound, Some(why.to_owned()), None);
     }
 
     /// As [`Self::promise`], for a size that is measured in full only: in a hurry there are `fewer`.
@@ -348,5 +382,36 @@ impl Bench {
         let notes = self.notes.iter().map(|note| format!("\nnote: {note}"));
         let files = files.iter().map(|file| format!("\nwritten: {}", file.display()));
         Ok(report.to_string() + &notes.chain(files).collect::<String>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn promise(value: f64, noise: &[f64]) -> Promise {
+        let ratio = |rounds: &[f64]| Spread::of(rounds);
+        let ratios = [("of", ratio(&[value])), ("noise", ratio(noise))];
+        let ratios = ratios.into_iter().filter_map(|(key, of)| Some((key.to_owned(), of?)));
+        let promised = Promised {
+            key: "of".to_owned(),
+            relation: Relation::AtLeast,
+            bound: 0.99,
+            skipped: None,
+            noise: Some(("noise".to_owned(), 1.0)),
+        };
+        promised.evaluate(&BTreeMap::new(), &ratios.collect())
+    }
+
+    #[test]
+    fn what_is_smaller_than_the_noise_is_no_verdict() {
+        let met = |value, noise: &[f64]| promise(value, noise).met;
+        assert_eq!(met(1.0, &[0.998, 1.003]), Some(true));
+        assert_eq!(met(0.95, &[0.998, 1.003]), Some(false));
+        assert_eq!(met(1.0, &[0.81, 1.0, 1.18]), None);
+        assert_eq!(met(0.36, &[0.92, 1.3]), Some(false), "far beyond what noise does");
+        let skipped = promise(1.0, &[0.81, 1.18]).skipped.unwrap_or_default();
+        assert!(skipped.contains("noise is 0.810 to 1.180"), "{skipped}");
+        assert_eq!(promise(1.0, &[]).skipped.as_deref(), Some("noise was not measured"));
     }
 }

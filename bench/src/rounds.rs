@@ -38,20 +38,20 @@ impl Options {
 }
 
 /// One thing that is measured in every round.
-pub struct Contestant<'run> {
+pub struct Contestant<'run, T = f64> {
     key: &'static str,
     unit: &'static str,
-    measure: Box<dyn FnMut() -> f64 + 'run>,
+    measure: Box<dyn FnMut() -> T + 'run>,
 }
 
-impl<'run> Contestant<'run> {
+impl<'run, T> Contestant<'run, T> {
     /// `measure` gives one sample of the figure `key`, in `unit`.
-    pub fn new(key: &'static str, unit: &'static str, measure: impl FnMut() -> f64 + 'run) -> Self {
+    pub fn new(key: &'static str, unit: &'static str, measure: impl FnMut() -> T + 'run) -> Self {
         Self { key, unit, measure: Box::new(measure) }
     }
 }
 
-impl fmt::Debug for Contestant<'_> {
+impl<T> fmt::Debug for Contestant<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Contestant").field("key", &self.key).finish_non_exhaustive()
     }
@@ -155,6 +155,26 @@ impl Bench {
                 self.sample(contestant.key, contestant.unit, sample);
             }
         }
+    }
+
+    /// As [`Self::interleave`], of measurements that may fail.
+    ///
+    /// # Errors
+    ///
+    /// The first problem, with the figure's key: nothing is measured after it.
+    pub fn try_interleave(
+        &mut self,
+        mut contestants: Vec<Contestant<'_, Result<f64, String>>>,
+    ) -> Result<(), String> {
+        for _round in 0..self.options.rounds() {
+            for contestant in &mut contestants {
+                let measured = (contestant.measure)();
+                let sample =
+                    measured.map_err(|problem| format!("{}: {problem}", contestant.key))?;
+                self.sample(contestant.key, contestant.unit, sample);
+            }
+        }
+        Ok(())
     }
 
     /// Adds one sample to a figure; now and then, who waits at the terminal is told of it.
@@ -401,6 +421,20 @@ mod tests {
             noise: Some(("noise".to_owned(), 1.0)),
         };
         promised.evaluate(&BTreeMap::new(), &ratios.collect())
+    }
+
+    #[test]
+    fn a_measurement_that_fails_is_told_by_its_figure_and_is_no_sample() {
+        let mut bench = Bench::new("test", Options { quick: true, asked_rounds: None });
+        let mut left = 1..=1;
+        let ended = bench.try_interleave(vec![
+            Contestant::new("floor", "Mpps", || Ok(2.0)),
+            Contestant::new("kernel", "Mpps", || {
+                left.next().map(f64::from).ok_or_else(|| "0 of 8 frames arrived".to_owned())
+            }),
+        ]);
+        assert_eq!(ended.err().as_deref(), Some("kernel: 0 of 8 frames arrived"));
+        assert_eq!(["floor", "kernel"].map(|key| bench.rounds_of(key)), [2, 1]);
     }
 
     #[test]

@@ -41,14 +41,14 @@ const HOP_GROUPS_MAX: u32 = 256;
 /// Neighbours that the maps hold; packets for others go to the graph.
 const NEIGHBOURS_MAX: u32 = 65_536;
 
-/// Maximum routes of a gateway for which the maps hold a trie, of some hundred octets a route, not
-/// a table of 32 MiB.
+/// Maximum routes of a gateway for which the maps hold a trie, of some 340 octets a route, not a
+/// table of 32 MiB.
 const TRIE_ROUTES_MAX: u32 = 16_384;
 
 /// IPv4 networks of 24 bits with longer prefixes that the table holds, 512 octets each.
 const GROUPS: u16 = 8192;
 
-/// IPv6 routes that the maps hold; beyond that, IPv6 goes to the graph.
+/// IPv6 routes that the maps hold, in 42 MiB; beyond that, IPv6 goes to the graph.
 const ROUTES6_MAX: u32 = 131_072;
 
 /// Interval at which interfaces are asked whether they take redirected frames, and at which it is

@@ -9,6 +9,8 @@
     reason = "a test may fail loudly"
 )]
 
+#[path = "planes/kept.rs"]
+mod kept;
 mod running;
 mod trials;
 
@@ -38,14 +40,15 @@ const KILLS: &str = "GATEWRIGHT_PLANE_KILLS";
 
 fn main() {
     let needs = Needs::new().namespaces().program("ping").program("tshark");
-    let tests: [(&str, fn()); 12] = [
+    let tests: [(&str, fn()); 13] = [
         ("udp_gateways_go_on_without_control", udp_gateways_go_on_without_control),
         ("clients_keep_their_relays_without_control", clients_keep_their_relays_without_control),
         ("clients_of_a_relay_that_is_gone_go_to_another_one", clients_leave_a_relay),
         ("flows_of_a_route_keep_their_next_hops", flows_keep_their_next_hops),
         ("flows_of_a_next_hop_that_is_gone_go_to_another_one", flows_leave_a_next_hop),
         ("a_description_that_changed_meanwhile_is_taken", a_changed_description_is_taken),
-        ("what_was_set_by_command_goes_on", what_was_set_by_command_goes_on),
+        ("what_was_set_by_command_goes_on", kept::what_was_set_by_command_goes_on),
+        ("a_link_that_was_set_down_stays_down", kept::set_down),
         ("shared_links_go_on_and_follow_the_kernel_again", shared_links_go_on),
         ("an_upgrade_under_traffic_loses_what_it_says", upgraded),
         ("an_upgrade_with_a_wrong_description_changes_nothing", wrong_descriptions),
@@ -475,51 +478,6 @@ fn a_changed_description_is_taken() {
     let read =
         Command::new("tshark").arg("-r").arg(&capture).args(["-Y", "icmp"]).output().unwrap();
     assert!(read.status.success() && !read.stdout.is_empty(), "the capture is read");
-}
-
-/// Routes and handlers that were set by command go on whichever plane dies, and after an upgrade. A
-/// capture ends, and is named. What was removed stays removed.
-fn what_was_set_by_command_goes_on() {
-    const FAR: &str = "198.51.100.1";
-    let world = World::new("by-command");
-    world.links[1].b.add_address(&format!("{FAR}/24")).unwrap();
-    world.describe("");
-    let first = world.start();
-    world.await_passes(SOUTH);
-    let file = world.folder.join("command.pcapng");
-    let set = |arguments: &[&str]| world.ask(arguments).text();
-    set(&["route", "add", "198.51.100.0/24", "--via", SOUTH]);
-    set(&["attach", "drop", "--at", "ether:ipv4", "--destination", "10.10.2.0/24"]);
-    set(&["attach", "capture", "--at", "frame", "--file", file.to_str().unwrap()]);
-    let goes_on = |when: &str| {
-        assert!(wait_until(WITHIN, || world.passes(FAR)), "{when}: {}", world.said());
-        assert!(!world.passes(SOUTH), "{when}: {}", world.said());
-    };
-    let attached = || world.ask(&["status", "--json"]).json()["attached"].clone();
-    first.kill();
-    goes_on("without control");
-    let second = world.start();
-    goes_on("under the next one");
-    assert_eq!((&attached()[0]["handler"], &attached()[1]), (&"drop".into(), &Value::Null));
-    let events = world.ask(&["events"]).text();
-    assert!(events.contains("by-command-kept") && events.contains("handler capture at frame"));
-    assert_eq!(events.matches("by-command-dropped").count(), 1, "{events}");
-    world.kill(&world.planes()["data"].to_string());
-    goes_on("after the data plane");
-    second.kill();
-    let third = world.start();
-    goes_on("after both");
-    assert!(!world.ask(&["events"]).text().contains("by-command-dropped"), "it was said before");
-    let upgraded = world.upgrade(env!("CARGO_BIN_EXE_gatewright")).output().unwrap();
-    assert!(upgraded.status.success(), "{}", world.said());
-    goes_on("after an upgrade");
-    set(&["detach", &attached()[0]["id"].to_string()]);
-    set(&["route", "del", "198.51.100.0/24"]);
-    third.kill();
-    let last = world.start();
-    world.await_passes(SOUTH);
-    assert!(!world.passes(FAR) && attached()[0].is_null());
-    world.end(&last);
 }
 
 /// The kernel is the host; what it learns while there is no control plane is followed afterwards.

@@ -361,6 +361,25 @@ impl Control {
         self.set_up_with_virtual(link, !closed && carried);
     }
 
+    /// Goes on with links that are down since before an adoption: those that a command has taken
+    /// down, and those whose device is gone. What devices say comes again only when it changes.
+    pub(crate) fn go_on_down(&mut self, closed: &[LinkIndex]) {
+        self.closed.extend_from_slice(closed);
+        let links: Vec<_> = self.host.interfaces().iter().map(|own| own.link).collect();
+        for link in links {
+            let is_virtual = self.plan.virtual_links().iter().any(|own| own.link == link);
+            let carries = is_virtual || self.host.tables_mut().downs.is_up(link.0);
+            if self.is_closed(link) || !carries {
+                self.set_up_with_virtual(link, false);
+            }
+        }
+    }
+
+    /// Links that the operator has set down.
+    pub(crate) fn closed(&self) -> &[LinkIndex] {
+        &self.closed
+    }
+
     /// Whether the operator has set a link down.
     pub(crate) fn is_closed(&self, link: LinkIndex) -> bool {
         self.closed.contains(&link)

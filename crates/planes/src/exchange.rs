@@ -10,7 +10,7 @@ use crate::{
     setup::{LinkSetup, RouteTo, Setup, StaticRoute},
     start::interface,
 };
-use gatewright_data::{DataError, Reopen};
+use gatewright_data::{DataError, Port, PortRequest, Reopen};
 use gatewright_link::LinkInfo;
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{HostError, Interface, WeightedHop};
@@ -47,6 +47,8 @@ struct Furnished {
     interfaces: Vec<Option<Interface>>,
     routes: Vec<StaticRoute>,
     mtu_caps: Vec<(LinkIndex, u32)>,
+    /// Links that a command has taken down.
+    closed: Vec<LinkIndex>,
 }
 
 impl Exchanged {
@@ -82,6 +84,11 @@ impl Planes {
     pub fn undo(&self, Exchanged { orders, before, after, .. }: Exchanged) {
         // What was there a moment ago fits.
         let _fits = self.furnish(&after, &before);
+        let closed = self.change(|control| control.closed().to_vec());
+        for link in before.closed.iter().filter(|link| !closed.contains(link)) {
+            // The next data plane has it down, if there is none now.
+            let _ended = self.set_link(*link, false);
+        }
         self.reopen_back(orders);
     }
 
@@ -90,12 +97,13 @@ impl Planes {
         let wanted = |(link, info): (&LinkSetup, &LinkInfo)| {
             (!link.is_spare()).then(|| interface(link, info))
         };
-        let interfaces = self.change(|control| {
+        let (interfaces, closed) = self.change(|control| {
             let opened = control.links.iter().map(|(_, info)| info);
-            setup.links.iter().zip(opened).map(wanted).collect()
+            let interfaces = setup.links.iter().zip(opened).map(wanted).collect();
+            (interfaces, control.closed().to_vec())
         });
         let mtu_caps = LinkSetup::mtu_caps(&setup.links);
-        Furnished { interfaces, routes: setup.routes.clone(), mtu_caps }
+        Furnished { interfaces, routes: setup.routes.clone(), mtu_caps, closed }
     }
 
     /// Opens anew the links whose device differs; all of them or none. Of several, each device that
@@ -186,6 +194,7 @@ impl Planes {
 
     /// Adds to the host what is only in `after` and removes what is only in `before`.
     fn furnish(&self, before: &Furnished, after: &Furnished) -> Result<(), PlanesError> {
+        let closed = self.change(|control| control.closed().to_vec());
         let furnished = self.change(|control| -> Result<(), HostError> {
             control.mtu_caps.clone_from(&after.mtu_caps);
             for (before, after) in before.interfaces.iter().zip(&after.interfaces) {
@@ -210,6 +219,13 @@ impl Planes {
             }
             Ok(())
         });
-        Ok(furnished?)
+        furnished?;
+        // What comes to the place of a link that is gone was not set down.
+        let still = self.change(|control| control.closed().to_vec());
+        for link in closed.into_iter().filter(|link| !still.contains(link)) {
+            // The next data plane has it up, if there is none now.
+            let _ended = self.port().submit(PortRequest::SetLink { link, up: true });
+        }
+        Ok(())
     }
 }

@@ -114,6 +114,7 @@ impl Planes {
         for link in &setup.links {
             control.report_opened(&link.name, &link.device);
         }
+        control.report_still_closed();
         let control = Arc::new(Mutex::new(control));
         let (listening, listener_waker) = (Arc::clone(&control), events.waker().clone());
         let port = plane.port();

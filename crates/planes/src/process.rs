@@ -5,7 +5,7 @@ use crate::{
     error::PlanesError,
     release_start_pages,
     setup::{ProcessSetup, RouteTo, Setup},
-    start::{Begun, seeds},
+    start::{Adopted, Begun, seeds},
 };
 use gatewright_data::{
     DataError, DataPlane, DataProcess, DataSetup, DeviceSetup, Downtime, FoundPlane, Pace, Port,
@@ -14,7 +14,7 @@ use gatewright_data::{
 use gatewright_link::{Division, ForwardingMaps, LinkInfo};
 use gatewright_packet::LinkIndex;
 use gatewright_part::{EventSink, LogEvent, LogLevel};
-use gatewright_stack::{AttachmentId, Host, HostError};
+use gatewright_stack::{Host, HostError};
 use std::{sync::Arc, time::Duration};
 
 /// Maximum time to open a link on another device.
@@ -62,12 +62,7 @@ pub(crate) fn begin(
     Ok(begun(started, host, None, log))
 }
 
-fn begun(
-    started: ProcessStarted,
-    host: Host,
-    adopted: Option<AttachmentId>,
-    log: &EventSink,
-) -> Begun {
+fn begun(started: ProcessStarted, host: Host, adopted: Option<Adopted>, log: &EventSink) -> Begun {
     let ProcessStarted { process, plan, sockets, links, events, all_files } = started;
     if let Some(why) = all_files {
         let text = format!("the data plane's process may open all files of its user: {why}");
@@ -89,6 +84,12 @@ fn adopt(
         return Err(PlanesError::OtherDataPlane { process, what });
     }
     let next = found.next_id();
+    // A link of another name is another link, and nobody has set it down.
+    let name = |links: &[WorkerLink], link: LinkIndex| {
+        links.get(link.index()).map(|link| link.name.clone())
+    };
+    let is_there = |link: &LinkIndex| name(&running.links, *link) == name(&data.links, *link);
+    let (down, gone): (Vec<_>, Vec<_>) = found.down().iter().copied().partition(is_there);
     let in_words = |error: &dyn std::error::Error| DataError::Refused {
         reason: format!("the data plane (process {process}) cannot be adopted: {error}"),
         exit_code: UNAVAILABLE,
@@ -100,13 +101,16 @@ fn adopt(
     if running.spin != data.spin {
         started.process.port().ask(PortRequest::Pace(Pace { spin: data.spin }))?;
     }
+    for link in gone {
+        started.process.port().submit(PortRequest::SetLink { link, up: true })?;
+    }
     for (before, device) in running.links.iter().zip(&data.links) {
         if before != device {
             let order = Reopen { device: device.clone(), before: before.clone() };
             reopen(&started, &order).map(|info| replace(&mut started.links, &order, info))?;
         }
     }
-    Ok(begun(started, host, Some(next), log))
+    Ok(begun(started, host, Some(Adopted { next, down }), log))
 }
 
 /// `EX_UNAVAILABLE` of `sysexits.h`.

@@ -45,8 +45,16 @@ pub(crate) struct Begun {
     pub(crate) sockets: Sockets,
     pub(crate) links: Vec<(LinkIndex, LinkInfo)>,
     pub(crate) events: EventQueue,
-    /// The first id that no handler has, if the data plane was adopted.
-    pub(crate) adopted: Option<AttachmentId>,
+    /// What the control plane before has left, if the data plane was adopted.
+    pub(crate) adopted: Option<Adopted>,
+}
+
+/// What an adopted data plane has of the control plane before.
+pub(crate) struct Adopted {
+    /// The first id that no handler has.
+    pub(crate) next: AttachmentId,
+    /// Links that a command has taken down.
+    pub(crate) down: Vec<LinkIndex>,
 }
 
 /// Starts the workers on threads of this process.
@@ -124,8 +132,9 @@ pub(crate) fn start(
     if let Some(Ok(drivers)) = drivers {
         control.forward_in_drivers(drivers, adopted.is_some() || setup.waits);
     }
-    if let Some(next) = adopted {
-        control.begin_ids(next);
+    if let Some(Adopted { next, down }) = &adopted {
+        control.begin_ids(*next);
+        control.go_on_down(down);
         // Programs of before read maps that nobody writes any more.
         maps.map_or(Ok(()), |maps| plane.exchange_maps(&maps))?;
         // Until here the workers had what the control plane before this one had set.

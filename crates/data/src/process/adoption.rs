@@ -1,6 +1,8 @@
 //! The data plane's process beside its control planes: the one that is there, its end, and the next.
 
-use super::handshake::{self, AdoptOrder, AdoptReport, OpenLinks, PeerMessage, Shared, Sleepers};
+use super::handshake::{
+    self, AdoptOrder, AdoptReport, OpenLinks, PeerMessage, Restored, Shared, Sleepers,
+};
 use crate::{
     error::{DataError, failed, refused},
     port::{HandlerOrder, HandlerValue, StageNumber},
@@ -10,6 +12,7 @@ use crate::{
     workers::ThreadPort,
 };
 use gatewright_link::{KernelTables, LinkInfo};
+use gatewright_packet::LinkIndex;
 use gatewright_stack::{FoundApplication, Wake};
 use nix::{
     errno::Errno,
@@ -167,6 +170,8 @@ pub(super) struct ServerState {
     /// The handlers in order, all of them as they were new.
     standing: Vec<HandlerOrder>,
     staged: BTreeMap<StageNumber, Vec<HandlerOrder>>,
+    /// Links that a command has taken down.
+    down: Vec<LinkIndex>,
     pub(super) applications: Vec<FoundApplication>,
     /// What the next control plane is given of this one's.
     memo: String,
@@ -176,10 +181,16 @@ pub(super) struct ServerState {
 const STAGED_MAX: usize = 8;
 
 impl ServerState {
-    pub(super) fn new(setup: DataSetup, links: OpenLinks, standing: Vec<HandlerOrder>) -> Self {
+    pub(super) fn new(setup: DataSetup, links: OpenLinks, restored: Restored) -> Self {
+        let Restored { standing, down, .. } = restored;
         let staged = BTreeMap::new();
         let (applications, memo) = (Vec::new(), String::new());
-        Self { setup, links, standing, staged, applications, memo }
+        Self { setup, links, standing, staged, down, applications, memo }
+    }
+
+    /// A command takes a link down, or up again.
+    pub(super) fn set_link(&mut self, link: LinkIndex, up: bool) {
+        note_down(&mut self.down, link, up);
     }
 
     /// Whether a handler captures.
@@ -218,6 +229,14 @@ impl ServerState {
         }
         self.links.retain(|(link, _)| *link != index);
         self.links.push((index, info.clone()));
+    }
+}
+
+/// Takes a link out of those that a command has taken down, or adds it.
+pub(super) fn note_down(down: &mut Vec<LinkIndex>, link: LinkIndex, up: bool) {
+    down.retain(|other| *other != link);
+    if !up {
+        down.push(link);
     }
 }
 
@@ -477,6 +496,7 @@ fn adopt(shared: &Arc<ServerShared>, stream: &UnixStream) -> io::Result<bool> {
         setup: state.setup.clone(),
         links: state.links.clone(),
         standing: state.standing.clone(),
+        down: state.down.clone(),
         applications: state.applications.clone(),
         divided: shared.divided,
         all_files: shared.all_files.clone(),

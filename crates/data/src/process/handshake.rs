@@ -159,6 +159,8 @@ pub(super) struct AdoptReport {
     pub(super) setup: DataSetup,
     pub(super) links: OpenLinks,
     pub(super) standing: Vec<HandlerOrder>,
+    /// Links that a command has taken down.
+    pub(super) down: Vec<LinkIndex>,
     pub(super) applications: Vec<FoundApplication>,
     /// As in the order.
     pub(super) divided: bool,
@@ -174,6 +176,7 @@ plain_struct!(AdoptReport {
     setup,
     links,
     standing,
+    down,
     applications,
     divided,
     all_files,

@@ -1,7 +1,7 @@
 //! The control plane's end of the rings to a data plane in its own process.
 
 use super::{
-    adoption::resolved,
+    adoption::{note_down, resolved},
     handshake::Restored,
     held::{HeldDevices, PassedDown},
     message::{Incoming, Outgoing},
@@ -17,6 +17,7 @@ use crate::{
     waker::Waker,
 };
 use gatewright_link::ForwardingMaps;
+use gatewright_packet::LinkIndex;
 use gatewright_stack::Wake;
 use gatewright_tables::{CounterTable, MessageSender};
 use std::{
@@ -137,6 +138,11 @@ impl ProcessPort {
     pub(super) fn to_restore(&self) -> (DataSetup, Restored) {
         let known = self.known();
         (known.setup.clone(), known.restored.clone())
+    }
+
+    /// Sets the links that a command has taken down, in the process that runs.
+    pub(super) fn set_down(&self, down: Vec<LinkIndex>) {
+        self.known().restored.down = down;
     }
 
     /// Sets what a process, also one that comes after this one, gives a later control plane.
@@ -293,12 +299,7 @@ impl ProcessPort {
                 reopened = Some(order.clone());
             }
             PortRequest::DropPrepared => self.held.keep_those_of(&known.setup.links),
-            PortRequest::SetLink { link, up } => {
-                known.restored.down.retain(|down| down != link);
-                if !up {
-                    known.restored.down.push(*link);
-                }
-            }
+            PortRequest::SetLink { link, up } => note_down(&mut known.restored.down, *link, *up),
             PortRequest::Receive => known.setup.waits = false,
             PortRequest::BeginReplays => known.restored.begun = true,
             _ => {}

@@ -196,7 +196,7 @@ impl Server {
         let wake = Arc::new(sleepers.server.clone());
         let sockets = SocketRelay::new(sockets, of_applications, datagrams, wake);
         restore(&port, &restored)?;
-        let state = ServerState::new(setup, links, restored.standing);
+        let state = ServerState::new(setup, links, restored);
         captured.set_open(state.captures());
         let lasting = listener.is_some();
         let limits = (routes_max, divided, files.unlimited());
@@ -313,6 +313,7 @@ impl Server {
                 self.captured.set_open(state.captures());
             }
             PortRequest::Receive | PortRequest::BeginReplays => self.receives_at = None,
+            PortRequest::SetLink { link, up } => self.shared.lock().set_link(*link, *up),
             PortRequest::FlushCaptures => self.captured.flush(self.shared.answer_reader()),
             _ => {}
         }

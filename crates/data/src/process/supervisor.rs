@@ -27,6 +27,7 @@ use crate::{
 };
 use gatewright_histogram::Histogram;
 use gatewright_link::{Division, ForwardingMaps};
+use gatewright_packet::LinkIndex;
 use gatewright_stack::{AttachmentId, FoundApplication, Host, Plan, Sockets, Wake};
 use gatewright_tables::WorkerHistograms;
 use std::{
@@ -201,6 +202,11 @@ impl FoundPlane {
         self.setup().links.iter().map(|link| link.name.clone()).collect()
     }
 
+    /// Its links that a command has taken down.
+    pub fn down(&self) -> &[LinkIndex] {
+        &self.report.down
+    }
+
     /// What the control plane before has kept there ([`DataProcess::keep_memo`]); empty if nothing.
     pub fn memo(&self) -> &str {
         &self.report.memo
@@ -295,8 +301,8 @@ impl DataProcess {
         for mut ring in [tables.answers(), tables.captured(), tables.arrivals()] {
             ring.clear();
         }
-        let AdoptReport { process, setup, links, standing, applications, all_files, memo, .. } =
-            report;
+        let AdoptReport { process, setup, links, standing, down, applications, .. } = report;
+        let AdoptReport { all_files, memo, .. } = report;
         let now = Now { stream, process, child: None, links: links.clone() };
         // The handlers there are the last control plane's: the first commit replaces them.
         drop(standing);
@@ -304,6 +310,7 @@ impl DataProcess {
         let started =
             Self::over(host, &setup, (sleepers, shared), state, (command, Box::new(watch)))?;
         started.process.port.set_memo(memo);
+        started.process.port.set_down(down);
         started.process.port.send(&Incoming::Adopted)?;
         Ok(started)
     }

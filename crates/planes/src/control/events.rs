@@ -165,6 +165,18 @@ impl Control {
         self.log.log(event_of(LogLevel::Info, kind, name, text));
     }
 
+    /// Logs which links stay down that a command has taken down under the control plane before.
+    pub(crate) fn report_still_closed(&self) {
+        for link in &self.closed {
+            let name = self.name(*link);
+            let text = format!(
+                "link {name} stays down, as a command has set it: `gatewright link up {name}` sets it \
+                 up again"
+            );
+            self.log.log(event_of(LogLevel::Warning, "link-closed", name, text));
+        }
+    }
+
     /// Logs that a learnt item has ended or was taken back.
     pub(super) fn report_lost(&self, thing: &LearntItem) {
         let name = self.name(thing.link());

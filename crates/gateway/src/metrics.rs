@@ -32,6 +32,11 @@ const FALLBACK: Family = (
     "",
     "Whether the last good description runs, as the file's is refused.",
 );
+const GIVEN_UP: Family = (
+    "gatewright_data_plane_given_up",
+    "",
+    "Whether the data plane's process has died too often and is not started again.",
+);
 const UP: Family = ("gatewright_link_up", "", "Whether the link is up.");
 const MTU: Family =
     ("gatewright_link_mtu_bytes", "bytes", "Octets of a packet on the link at the most (MTU).");
@@ -218,6 +223,7 @@ fn whole(status: &StatusAnswer, page: &mut Page) {
     let uptime = format!("{}.{:03}", uptime / 1000, uptime % 1000);
     page.gauge(UPTIME, &[], uptime);
     page.gauge(FALLBACK, &[], u8::from(status.fallback.is_some()));
+    page.gauge(GIVEN_UP, &[], u8::from(status.gateway.planes.given_up));
 }
 
 /// Writes `status` as OpenMetrics text.

@@ -8,7 +8,7 @@ use crate::{
     start::{self, Started},
     status::{
         IcmpStatus, LayerStatus, LinkStatus, MeasuredTime, PlanesStatus, Status, WayStatus,
-        WorkerStatus, link_counters,
+        WorkerStatus, given_up_link, link_counters,
     },
 };
 use gatewright_data::{
@@ -478,6 +478,7 @@ impl Planes {
         let control = self.control();
         // While its process is away there are the counts of before, which are in the table.
         let away = control.links.len().saturating_sub(now.len());
+        let given_up = self.is_given_up();
         let now = now.into_iter().chain((0..away).map(|_| LinkNow::default()));
         let table = control.counted();
         let sums = table.sums();
@@ -486,6 +487,7 @@ impl Planes {
             .map(|(link, ((name, info), now))| {
                 let interface =
                     (control.host.interfaces().iter()).find(|found| found.name == *name);
+                let now = if given_up { given_up_link(now, info) } else { now };
                 let counters = link_counters(&sums, link);
                 let counted = (now, counters, control.driver_counts(link));
                 LinkStatus::new((link, name), info, counted, self.plane.len(), interface)

@@ -3,7 +3,7 @@
 use crate::drivers::{DriverCount, NextHopStatus};
 use crate::kernel::KernelStatus;
 use gatewright_data::{HandlerNow, LinkNow, WORKER_ITEMS};
-use gatewright_link::{DriverForwarding, LinkCounters, LinkInfo, LinkState};
+use gatewright_link::{DriverForwarding, Exclusive, LinkCounters, LinkInfo, LinkState};
 use gatewright_packet::LinkIndex;
 use gatewright_part::Sojourn;
 use gatewright_stack::{
@@ -241,6 +241,14 @@ fn queues_in_words(queues: &[(u32, usize)], workers: usize) -> String {
         _ => ("queues", ""),
     };
     format!("; {many} {}{spread}", all.join(", "))
+}
+
+/// The state of a link while no data plane runs and none will: frames pass only where the kernel is
+/// the host, or the driver forwards.
+pub(crate) fn given_up_link(now: LinkNow, info: &LinkInfo) -> LinkNow {
+    let passes = matches!(info.exclusive, Exclusive::Shared | Exclusive::Divided)
+        || info.driver_forwarding == DriverForwarding::Active;
+    if passes { now } else { LinkNow { state: LinkState::Down, ..now } }
 }
 
 /// A link's counters by name.

@@ -8,6 +8,10 @@ use serde::Serialize;
 const OTHER_DESCRIPTION: &str =
     "the description is refused, and the last good one runs: `gatewright status` says why";
 
+/// The cause of a gateway whose data plane is not started again.
+const GIVEN_UP: &str = "the data plane was given up, as its process has died too often: the event \
+                        data-plane-given-up says why, and `gatewright reload` starts it again";
+
 /// Whether a gateway is ready, and why not.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub(crate) struct Readiness {
@@ -48,6 +52,9 @@ impl Readiness {
         });
         let other = status.fallback.iter();
         let other = other.map(|_| cause("gateway", LogLevel::Error, OTHER_DESCRIPTION.to_owned()));
+        let given_up = status.gateway.planes.given_up;
+        let given_up =
+            given_up.then(|| cause("planes", LogLevel::Error, GIVEN_UP.to_owned())).into_iter();
         let ended = status.parts.iter().flat_map(|part| {
             let words = part.told.words.iter().filter(|(name, _)| *name == ENDED);
             words.map(|(_, what)| {
@@ -55,7 +62,7 @@ impl Readiness {
                 cause(part.name, LogLevel::Error, text)
             })
         });
-        let mut causes: Vec<_> = other.chain(down).chain(ended).collect();
+        let mut causes: Vec<_> = other.chain(given_up).chain(down).chain(ended).collect();
         let ready = causes.is_empty();
         for part in &status.parts {
             let raised = part.told.alarms.iter().filter(|alarm| alarm.raised > 0);

@@ -100,3 +100,49 @@ pub(super) fn set_down() {
     world.await_passes(SOUTH);
     world.end(&fourth);
 }
+
+/// Status, metrics and `/readyz` say that nobody moves packets, until a reload has it moved again.
+pub(super) fn given_up() {
+    use std::{
+        io::{Read, Write},
+        net::TcpStream,
+    };
+
+    let world = World::new("given-up");
+    world.middle.ip(&["link", "set", "lo", "up"]).unwrap();
+    world.describe("[web]\nlisten = \"127.0.0.1:8787\"\n");
+    let gateway = world.start();
+    world.await_passes(SOUTH);
+    let ready = || {
+        world.middle.run(|| {
+            let request =
+                "GET /readyz HTTP/1.1\r\nHost: 127.0.0.1:8787\r\nConnection: close\r\n\r\n";
+            let mut stream = TcpStream::connect("127.0.0.1:8787").unwrap();
+            stream.write_all(request.as_bytes()).unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            answer.split(' ').nth(1).unwrap().to_owned()
+        })
+    };
+    assert!(wait_until(WITHIN, || ready().unwrap() == "200"), "{}", world.said());
+    let metric = |value: u8| {
+        let page = world.ask(&["status", "--metrics"]).text();
+        page.contains(&format!("gatewright_data_plane_given_up {value}\n"))
+    };
+    assert!(metric(0));
+    while world.planes()["given_up"] != true {
+        let now = world.planes();
+        if now["running"] == true {
+            world.kill(&now["data"].to_string());
+        }
+    }
+    let status = world.ask(&["status", "--json"]).json();
+    assert!((0..2).all(|link| status["links"][link]["up"] == false), "{status}");
+    assert!(metric(1));
+    assert!(wait_until(WITHIN, || ready().unwrap() == "503"), "{}", world.said());
+    world.ask(&["reload"]).text();
+    world.await_passes(SOUTH);
+    assert!(metric(0));
+    assert!(wait_until(WITHIN, || ready().unwrap() == "200"), "{}", world.said());
+    world.end(&gateway);
+}

@@ -7,7 +7,7 @@ use crate::{
     by_command::{described, dropped},
     difference,
     links::{Links, link_of},
-    recorder::Recorder,
+    recorder::{EarlierCapture, Recorder},
 };
 use gatewright_config::{self as config, Config};
 use gatewright_packet::LinkIndex;
@@ -147,8 +147,10 @@ impl Handlers {
         attach: &config::Attach,
         (described, spec): (Option<config::Attach>, Option<config::HandlerSpec>),
     ) -> Result<AttachmentId, RunError> {
+        let earlier =
+            if described.is_some() { EarlierCapture::Kept } else { EarlierCapture::Replaced };
         let Made { name, placement, attachment, recorder } =
-            self.make(attach, &self.links.names())?;
+            self.make((attach, earlier), &self.links.names())?;
         let attach_error =
             |source| RunError::Attach { name: name.to_owned(), source: Box::new(source) };
         let id = self.links.planes().place(placement).map_err(attach_error)?;
@@ -159,8 +161,12 @@ impl Handlers {
     }
 
     /// The request for a handler on the links `names`, which the planes build. The file of a capture is
-    /// begun here.
-    fn make(&self, attach: &config::Attach, names: &[String]) -> Result<Made, RunError> {
+    /// opened here.
+    fn make(
+        &self,
+        (attach, earlier): (&config::Attach, EarlierCapture),
+        names: &[String],
+    ) -> Result<Made, RunError> {
         let attachment = attachment(attach, names);
         let made = |name, value| Made {
             name,
@@ -195,7 +201,7 @@ impl Handlers {
                 let capture = self.links.planes().capture()?;
                 let value = HandlerValue::Capture { which: Match::default(), to: capture.number };
                 let recorder = Recorder::start(
-                    &file.value,
+                    (file.value.as_str(), earlier),
                     attachment.at,
                     names,
                     capture,
@@ -244,7 +250,8 @@ impl Handlers {
                 attached.push((stays.clone(), None));
                 continue;
             }
-            let Made { name, placement, attachment, recorder } = self.make(attach, places)?;
+            let Made { name, placement, attachment, recorder } =
+                self.make((attach, EarlierCapture::Kept), places)?;
             placements.push(placement);
             let (id, described) = (AttachmentId(0), Some(attach.clone()));
             attached.push((Attached { id, name, attachment, described, spec: None }, recorder));
@@ -255,7 +262,8 @@ impl Handlers {
             attached.push((by_command.clone(), None));
         }
         for (spec, attach) in more {
-            let Made { name, placement, attachment, recorder } = self.make(attach, places)?;
+            let Made { name, placement, attachment, recorder } =
+                self.make((attach, EarlierCapture::Replaced), places)?;
             placements.push(placement);
             let (id, spec) = (AttachmentId(0), Some(spec.clone()));
             attached.push((Attached { id, name, attachment, described: None, spec }, recorder));

@@ -3,7 +3,10 @@
 use crate::capture_paths::FileIdentity;
 use gatewright_link::{
     Framing,
-    pcapng::{CapturedFrame, Direction, InterfaceId, PcapngWriter, file::replace},
+    pcapng::{
+        CapturedFrame, Direction, InterfaceId, PcapngWriter,
+        file::{append, replace},
+    },
 };
 use gatewright_packet::LinkIndex;
 use gatewright_part::{EventSink, LogEvent, LogLevel};
@@ -39,6 +42,26 @@ pub(crate) struct Recorder {
     unwritten: Arc<AtomicU64>,
 }
 
+/// What becomes of the capture that a file holds already.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum EarlierCapture {
+    /// It stays, and what is captured is written behind it: the file is the description's, and the
+    /// capture goes on over starts, adoptions and upgrades.
+    Kept,
+    /// Another takes its place: somebody asks for it now.
+    Replaced,
+}
+
+impl EarlierCapture {
+    /// Opens the capture file at `path`; returns it with the octets that it has.
+    pub(crate) fn open(self, path: &str) -> io::Result<(File, u64)> {
+        match self {
+            Self::Kept => append(Path::new(path)),
+            Self::Replaced => Ok((replace(Path::new(path))?, 0)),
+        }
+    }
+}
+
 /// How long a recorder may take to write its queue when its handler is gone.
 pub(crate) const RECORDER_ENDS_WITHIN: Duration = Duration::from_secs(2);
 
@@ -53,18 +76,18 @@ impl Recorder {
     /// Starts writing packets captured at `at` to `file`, with an interface of the file for each
     /// link. A file that cannot be written for a time is an event in `events`.
     pub(crate) fn start(
-        file: &str,
+        (file, earlier): (&str, EarlierCapture),
         at: At,
         links: &[String],
         capture: OpenCapture,
         events: EventSink,
     ) -> io::Result<Self> {
         let OpenCapture { captured, closer, .. } = capture;
-        let opened = match file {
-            "-" => File::from(io::stdout().as_fd().try_clone_to_owned()?),
-            _ => replace(Path::new(file))?,
+        let (opened, whole) = match file {
+            "-" => (File::from(io::stdout().as_fd().try_clone_to_owned()?), 0),
+            _ => earlier.open(file)?,
         };
-        let mut pages = Pages::begin(CaptureFile::new(opened)?, at, links)?;
+        let mut pages = Pages::begin(CaptureFile::new(opened, whole)?, at, links)?;
         pages.flush()?;
         let unwritten = Arc::<AtomicU64>::default();
         let mut recording = Recording {
@@ -179,8 +202,9 @@ struct CaptureFile {
 }
 
 impl CaptureFile {
-    fn new(file: File) -> io::Result<Self> {
-        let whole = file.metadata()?.is_file().then_some(0);
+    /// Goes on with a file that has `whole` octets.
+    fn new(file: File, whole: u64) -> io::Result<Self> {
+        let whole = file.metadata()?.is_file().then_some(whole);
         Ok(Self { file, whole, waiting: Vec::new(), lengths: VecDeque::new() })
     }
 

@@ -40,7 +40,7 @@ const KILLS: &str = "GATEWRIGHT_PLANE_KILLS";
 
 fn main() {
     let needs = Needs::new().namespaces().program("ping").program("tshark");
-    let tests: [(&str, fn()); 14] = [
+    let tests: [(&str, fn()); 15] = [
         ("udp_gateways_go_on_without_control", udp_gateways_go_on_without_control),
         ("clients_keep_their_relays_without_control", clients_keep_their_relays_without_control),
         ("clients_of_a_relay_that_is_gone_go_to_another_one", clients_leave_a_relay),
@@ -49,6 +49,7 @@ fn main() {
         ("a_description_that_changed_meanwhile_is_taken", a_changed_description_is_taken),
         ("what_was_set_by_command_goes_on", kept::what_was_set_by_command_goes_on),
         ("a_link_that_was_set_down_stays_down", kept::set_down),
+        ("a_capture_of_the_description_goes_on", kept::captures_go_on),
         ("a_data_plane_that_is_given_up_is_no_ready_gateway", kept::given_up),
         ("shared_links_go_on_and_follow_the_kernel_again", shared_links_go_on),
         ("an_upgrade_under_traffic_loses_what_it_says", upgraded),

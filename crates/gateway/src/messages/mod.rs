@@ -12,7 +12,7 @@ pub use trace::{ConversationAnswer, ConversationStepAnswer, MessageTraceRequest,
 
 use crate::{
     RunError, assembly::GatewayPrograms, by_command::described, by_command::dropped, difference,
-    links::Links,
+    links::Links, recorder::EarlierCapture,
 };
 use gatewright_config::{AttachMessages, Config, HandlerSpec, MessageHandler};
 use gatewright_part::{Change, EventSink, Part, Staged, Unable};
@@ -145,7 +145,12 @@ impl Messages {
         let id = self.links.planes().take_id();
         let (records, recorder) = match &attach.handler {
             MessageHandler::Capture { file } => {
-                let started = MessageRecorder::start(file, &attach.at.value.to_string());
+                let earlier = match spec {
+                    Some(_) => EarlierCapture::Replaced,
+                    None => EarlierCapture::Kept,
+                };
+                let started =
+                    MessageRecorder::start((file.as_str(), earlier), &attach.at.value.to_string());
                 let (records, recorder) = started
                     .map_err(|source| RunError::File { file: file.value.clone(), source })?;
                 (Some(records), Some(Arc::new(recorder)))

@@ -1,14 +1,13 @@
 //! Captured messages to a pcapng file, on a thread of its own.
 
 use super::frame::Framer;
-use crate::recorder::{FLUSH_EVERY, RECORDER_ENDS_WITHIN, since_1970};
+use crate::recorder::{EarlierCapture, FLUSH_EVERY, RECORDER_ENDS_WITHIN, since_1970};
 use gatewright_link::{
     Framing,
-    pcapng::{CapturedFrame, Direction, PcapngWriter, file::replace},
+    pcapng::{CapturedFrame, Direction, PcapngWriter},
 };
 use std::io::{self, BufWriter, Write};
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -52,8 +51,12 @@ pub(super) struct MessageRecorder {
 
 impl MessageRecorder {
     /// Starts writing messages captured at `at` to `file`.
-    pub(super) fn start(file: &str, at: &str) -> io::Result<(MessageRecords, Self)> {
-        let mut writer = PcapngWriter::new(BufWriter::new(replace(Path::new(file))?))?;
+    pub(super) fn start(
+        (file, earlier): (&str, EarlierCapture),
+        at: &str,
+    ) -> io::Result<(MessageRecords, Self)> {
+        let (file, _) = earlier.open(file)?;
+        let mut writer = PcapngWriter::new(BufWriter::new(file))?;
         let interface = writer.add_interface(at, Framing::Ip)?;
         writer.flush()?;
         let (sender, records) = sync_channel(RECORDS_MAX);

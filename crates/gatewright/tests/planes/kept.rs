@@ -101,6 +101,45 @@ pub(super) fn set_down() {
     world.end(&fourth);
 }
 
+/// A capture of the description is written on in its file by each later control plane and gateway.
+pub(super) fn captures_go_on() {
+    use std::process::Command;
+
+    let world = World::new("captures");
+    let capture = world.folder.join("lan.pcapng");
+    world.describe(&format!(
+        "[[attach]]\nhandler = \"capture\"\nat = \"frame\"\nplace = \"tap\"\nlink = \"lan\"\n\
+         file = \"{}\"\n",
+        capture.display()
+    ));
+    let captured = || -> usize {
+        let read =
+            Command::new("tshark").arg("-r").arg(&capture).args(["-Y", "icmp"]).output().unwrap();
+        assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
+        read.stdout.iter().filter(|octet| **octet == b'\n').count()
+    };
+    let mut most = 0;
+    let mut grows = |when: &str| {
+        assert!(captured() >= most, "{when}: {most} and then {}", captured());
+        world.await_passes(SOUTH);
+        let more = || captured() > most;
+        assert!(wait_until(WITHIN, more), "{when}: {most} and then {}", captured());
+        most = captured();
+    };
+    let first = world.start();
+    grows("at first");
+    first.kill();
+    let second = world.start();
+    grows("under the next one");
+    let upgraded = world.upgrade(env!("CARGO_BIN_EXE_gatewright")).output().unwrap();
+    assert!(upgraded.status.success(), "{}", world.said());
+    grows("after an upgrade");
+    world.end(&second);
+    let third = world.start();
+    grows("of the next gateway");
+    world.end(&third);
+}
+
 /// Status, metrics and `/readyz` say that nobody moves packets, until a reload has it moved again.
 pub(super) fn given_up() {
     use std::{

@@ -1,10 +1,10 @@
 //! Capture files on disk: which file is opened, and which file is overwritten.
 
-use super::SECTION_HEADER;
 use super::read::{CLASSIC_MICROS, CLASSIC_NANOS};
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use super::{BYTE_ORDER, ENHANCED_PACKET, INTERFACE_DESCRIPTION, SECTION_HEADER};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Opens a capture file for reading. It never waits for a writer, as opening a FIFO does.
@@ -35,6 +35,8 @@ pub fn create(path: &Path) -> io::Result<File> {
         file.write_all(&[0])?;
         file.set_len(0)?;
         file.rewind()?;
+        // For [`append`]. A file system without locks has none that is seen.
+        let _locked = file.try_lock();
     }
     Ok(file)
 }
@@ -51,6 +53,117 @@ pub fn replace(path: &Path) -> io::Result<File> {
         fs::remove_file(path)?;
     }
     create(path)
+}
+
+/// Opens a capture file to write behind what it holds, and creates it if there is none; returns how
+/// many octets it has. What is behind its last whole block goes: a writer that was killed has left
+/// it. A file that another writer has open is replaced as by [`replace`], and one that is no pcapng
+/// as by [`create`].
+///
+/// # Errors
+///
+/// As [`create`].
+pub fn append(path: &Path) -> io::Result<(File, u64)> {
+    let mut file = open_for_writing(path, true)?;
+    if !file.metadata()?.is_file() {
+        return Ok((file, 0));
+    }
+    if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
+        return Ok((replace(path)?, 0));
+    }
+    let whole = whole_blocks(&mut file)?;
+    if whole == 0 {
+        // Its lock would be in the way of the next one's.
+        drop(file);
+        return Ok((create(path)?, 0));
+    }
+    file.set_len(whole)?;
+    file.seek(SeekFrom::End(0))?;
+    Ok((file, whole))
+}
+
+/// The octets of a pcapng file up to the end of its last whole block; 0 if it is no pcapng file.
+fn whole_blocks(file: &mut File) -> io::Result<u64> {
+    let len = file.metadata()?.len();
+    let mut blocks = Blocks { file: BufReader::new(&*file), at: 0, is_big_endian: false };
+    let begins = blocks.next(len)? == Some(SECTION_HEADER);
+    if !begins {
+        return Ok(0);
+    }
+    // As a rule the last block is whole, and the way to it is long.
+    if ends_with_block(file, len)? {
+        return Ok(len);
+    }
+    while blocks.next(len)?.is_some() {}
+    Ok(blocks.at)
+}
+
+/// The blocks of a pcapng file, without what is in them.
+struct Blocks<'file> {
+    file: BufReader<&'file File>,
+    /// The end of the last whole block.
+    at: u64,
+    is_big_endian: bool,
+}
+
+impl Blocks<'_> {
+    /// The type of the next block; `None` if none of a file of `len` octets is whole.
+    fn next(&mut self, len: u64) -> io::Result<Option<u32>> {
+        let left = len.saturating_sub(self.at);
+        if left < BLOCK_MIN {
+            return Ok(None);
+        }
+        let (kind, length, order) = (self.word()?, self.word()?, self.word()?);
+        // The type of a section header reads the same in both byte orders.
+        let is_section = u32::from_le_bytes(kind) == SECTION_HEADER;
+        if is_section {
+            self.is_big_endian = u32::from_be_bytes(order) == BYTE_ORDER;
+        }
+        let octets = u64::from(self.in_order(length));
+        if !(BLOCK_MIN..=left).contains(&octets) || !octets.is_multiple_of(4) {
+            return Ok(None);
+        }
+        let repeated = if octets == BLOCK_MIN {
+            order
+        } else {
+            let rest = i64::try_from(octets - BLOCK_MIN - 4).map_err(io::Error::other)?;
+            self.file.seek_relative(rest)?;
+            self.word()?
+        };
+        if repeated != length {
+            return Ok(None);
+        }
+        self.at += octets;
+        Ok(Some(self.in_order(kind)))
+    }
+
+    fn word(&mut self) -> io::Result<[u8; 4]> {
+        let mut word = [0; 4];
+        self.file.read_exact(&mut word).map(|()| word)
+    }
+
+    const fn in_order(&self, word: [u8; 4]) -> u32 {
+        if self.is_big_endian { u32::from_be_bytes(word) } else { u32::from_le_bytes(word) }
+    }
+}
+
+/// The shortest block: its type, and its length twice.
+const BLOCK_MIN: u64 = 12;
+
+/// Whether a file ends with a whole block of those that we write.
+fn ends_with_block(file: &File, len: u64) -> io::Result<bool> {
+    let mut last = [0; 4];
+    file.read_exact_at(&mut last, len.saturating_sub(4))?;
+    let octets = u64::from(u32::from_le_bytes(last));
+    if octets < BLOCK_MIN || octets > len || !octets.is_multiple_of(4) || !len.is_multiple_of(4) {
+        return Ok(false);
+    }
+    let mut kind = [0; 4];
+    let mut first = [0; 4];
+    file.read_exact_at(&mut kind, len - octets)?;
+    file.read_exact_at(&mut first, len - octets + 4)?;
+    let known = [SECTION_HEADER, INTERFACE_DESCRIPTION, ENHANCED_PACKET];
+    Ok(first == last && known.contains(&u32::from_le_bytes(kind)))
 }
 
 /// Opens a file that may be overwritten, at its beginning and as it is.
@@ -126,6 +239,53 @@ mod tests {
         drop(create(Path::new("/dev/null")).unwrap());
         drop(replace(&folder.join("new.pcapng")).unwrap());
         fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// A capture is written on behind its last whole block, wherever its last writer was killed, and in
+    /// either byte order; never into a file that is being written.
+    #[test]
+    fn a_capture_goes_on_behind_its_last_whole_block() {
+        let path = std::env::temp_dir().join(format!("gw-capture-append-{}", std::process::id()));
+        let block = |kind: u32, body: &[u32]| -> Vec<u32> {
+            let octets = 12 + 4 * u32::try_from(body.len()).unwrap();
+            [&[kind, octets], body, &[octets]].concat()
+        };
+        let words = [
+            block(SECTION_HEADER, &[BYTE_ORDER, 1, u32::MAX, u32::MAX]),
+            block(INTERFACE_DESCRIPTION, &[1, 0]),
+            block(ENHANCED_PACKET, &[0, 0, 0, 4, 4, 7]),
+            // None that we write, and the shortest.
+            block(5, &[]),
+            block(ENHANCED_PACKET, &[0, 0, 0, 4, 4, 8]),
+        ];
+        for octets in [u32::to_le_bytes, u32::to_be_bytes] {
+            let blocks: Vec<Vec<u8>> = words
+                .iter()
+                .map(|block| block.iter().copied().flat_map(octets).collect())
+                .collect();
+            let whole = blocks.concat();
+            let ends: Vec<usize> = (0..=blocks.len()).map(|n| blocks[..n].concat().len()).collect();
+            for cut in 0..=whole.len() {
+                fs::write(&path, &whole[..cut]).unwrap();
+                if 0 < cut && cut < 4 {
+                    assert!(append(&path).is_err(), "{cut}: it is no capture");
+                    continue;
+                }
+                let (mut file, at) = append(&path).unwrap();
+                let end = *ends.iter().rfind(|end| **end <= cut).unwrap();
+                assert_eq!(at, end as u64, "{cut}");
+                file.write_all(b"more").unwrap();
+                assert_eq!(fs::read(&path).unwrap(), [&whole[..end], b"more"].concat(), "{cut}");
+            }
+        }
+        fs::write(&path, words[0].iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>())
+            .unwrap();
+        let (mut first, _) = append(&path).unwrap();
+        let (_second, at) = append(&path).unwrap();
+        assert_eq!((at, fs::read(&path).unwrap().len()), (0, 0), "another file");
+        first.write_all(b"more").unwrap();
+        assert_eq!(fs::read(&path).unwrap().len(), 0);
+        fs::remove_file(path).unwrap();
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod transfer;
 
 use gatewright_link::Backend;
 use gatewright_packet::LinkIndex;
+use gatewright_part::{EventSink, LogEvent};
 use gatewright_planes::{KernelStatus, Planes, Setup, Status};
 use gatewright_stack::Route;
 use gatewright_testbed::{Namespace, Needs, Veth, wait_until};
@@ -20,6 +21,7 @@ use std::{
     net::{IpAddr, Ipv4Addr},
     os::fd::OwnedFd,
     process::Stdio,
+    sync::{Arc, Mutex},
     time::Duration,
 };
 use transfer::transfer;
@@ -48,6 +50,7 @@ struct World {
     south: Namespace,
     links: [Veth; 2],
     second: Veth,
+    events: Arc<Mutex<Vec<LogEvent>>>,
 }
 
 impl World {
@@ -87,6 +90,9 @@ impl World {
         let forwards = if kernel_forwards { "1" } else { "0" };
         middle.sysctl("net.ipv4.ip_forward", forwards)?;
         middle.sysctl("net.ipv6.conf.all.forwarding", forwards)?;
+        let events = Arc::<Mutex<Vec<LogEvent>>>::default();
+        let log = Arc::clone(&events);
+        let log = EventSink::new(move |event| log.lock().unwrap().push(event));
         let gateway = middle.run(|| {
             let mut setup = Setup::new(7);
             setup.kernel_news_octets = news_octets;
@@ -94,15 +100,28 @@ impl World {
             setup.link("lan", "g0").backend(backend).shared();
             setup.link("wan", "g1").backend(backend).shared();
             setup.link("second", "g2").backend(backend).shared();
-            Planes::open(&setup)
+            Planes::open_logging(&setup, log)
         })??;
-        let world =
-            Self { gateway: Some(gateway), north, middle, south, links: [lan, wan], second };
+        let (gateway, links) = (Some(gateway), [lan, wan]);
+        let world = Self { gateway, north, middle, south, links, second, events };
         let there = || [SOUTH, SOUTH6].iter().all(|to| world.ping(&["-c1", "-W1", to]));
         if !wait_until(PATIENCE, there) {
             return Err(world.said().into());
         }
         Ok(world)
+    }
+
+    /// Waits for an event that the device of `lan` has changed, with these words.
+    fn await_changed(&self, words: &[&str]) -> Result<(), Failed> {
+        let is_it = |event: &LogEvent| {
+            event.kind == "device-changed"
+                && event.text.contains("link lan")
+                && words.iter().all(|word| event.text.contains(word))
+        };
+        if wait_until(PATIENCE, || self.events.lock().unwrap().iter().any(is_it)) {
+            return Ok(());
+        }
+        Err(format!("{words:?}: {:?}", self.events.lock().unwrap()).into())
     }
 
     fn usual(kind: Kind) -> Result<Self, Failed> {
@@ -315,7 +334,7 @@ fn flows_are_shared_by_next_hops_with_a_carrier(kind: Kind) -> Result<(), Failed
 }
 
 /// Devices whose MTU is raised, and whose address is changed, in the kernel: large packets and those
-/// to the new address are forwarded, by us alone.
+/// to the new address are forwarded, by us alone. Each change is an event.
 fn changed_devices_are_followed(kind: Kind) -> Result<(), Failed> {
     let world = World::usual(kind)?;
     let until = |what: &str, arguments: &[&str]| {
@@ -337,6 +356,7 @@ fn changed_devices_are_followed(kind: Kind) -> Result<(), Failed> {
     if !wait_until(PATIENCE, || follows(world.gateway())) {
         return Err(format!("the MTU is not followed: {}", world.said()).into());
     }
+    world.await_changed(&["hardware address", "MTU 1700"])?;
     // Headers of IPv4 and ICMP have 28 octets.
     let large = ["-c1", "-W1", "-M", "do", "-s", "1672", SOUTH];
     until("larger packets", &large)?;
@@ -344,6 +364,13 @@ fn changed_devices_are_followed(kind: Kind) -> Result<(), Failed> {
     middle.sysctl("net.ipv4.conf.g0.arp_notify", "1")?;
     middle.ip(&["link", "set", "g0", "address", "02:00:00:00:12:34"])?;
     until("another address of our link", &["-c1", "-W1", SOUTH])?;
+    world.await_changed(&["hardware address 02:00:00:00:12:34", "MTU 1700"])?;
+    middle.ip(&["link", "set", "g0", "mtu", "1400"])?;
+    world.await_changed(&["hardware address 02:00:00:00:12:34", "MTU 1400"])?;
+    middle.ip(&["link", "set", "g0", "mtu", "1700"])?;
+    if !wait_until(PATIENCE, || follows(world.gateway())) {
+        return Err(format!("the MTU is not followed back: {}", world.said()).into());
+    }
     let sent = world.sent();
     if !world.ping(&["-c3", "-i0.1", "-W5", SOUTH]) || world.sent() < sent + 6 {
         return Err(format!("not forwarded here: {}", world.said()).into());

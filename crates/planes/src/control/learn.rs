@@ -185,17 +185,20 @@ impl Control {
     /// description has one. Returns whether anything follows from that.
     fn device(&mut self, link: LinkIndex, link_address: LinkAddress, mtu: u32) -> bool {
         let Some((_, info)) = self.links.get_mut(link.index()) else { return false };
-        let old = info.link_address;
+        let old = (info.link_address, info.mtu);
         let new = (link_address.or(info.link_address), mtu);
         (info.link_address, info.mtu) = (new.0, usize::try_from(mtu).unwrap_or(usize::MAX));
+        let differs = old != (info.link_address, info.mtu);
         let carried = self.plan.virtual_on(link).map(|own| own.link);
         let all: Vec<_> = [link].into_iter().chain(carried).collect();
         if self.host.interfaces().iter().any(|own| own.link == link && own.shared) {
-            return self.follow_shared(&all, mtu);
+            self.follow_shared(&all, mtu);
+            // The kernel may have told it before.
+            return differs;
         }
         let mut is_news = false;
         for link in all {
-            is_news |= self.follow_device(link, old, new);
+            is_news |= self.follow_device(link, old.0, new);
         }
         is_news
     }
@@ -231,15 +234,13 @@ impl Control {
 
     /// Takes the MTU of the device of shared `links`, the first its own: the kernel's messages tell it
     /// sooner, but not how much of it our buffers hold. Its address is the kernel's to tell.
-    fn follow_shared(&mut self, links: &[LinkIndex], mtu: u32) -> bool {
-        let (Some(kernel), Some(&link)) = (&mut self.kernel, links.first()) else { return false };
+    fn follow_shared(&mut self, links: &[LinkIndex], mtu: u32) {
+        let (Some(kernel), Some(&link)) = (&mut self.kernel, links.first()) else { return };
         kernel.carries(links, mtu, &mut self.host);
         let known = self.host.interfaces().iter().find(|own| own.link == link);
-        let is_news = known.is_some_and(|own| own.mtu != mtu);
-        if is_news {
+        if known.is_some_and(|own| own.mtu != mtu) {
             self.host.change_interface(link, |own| own.mtu = mtu);
         }
-        is_news
     }
 
     /// Takes the MTU that a router advertises for the link (RFC 4861 §6.3.4): never more than the

@@ -11,7 +11,7 @@
 //! | `{"do":"status"}` | the gateway's [`Status`](gatewright_planes::Status), its handlers with their counts, its UDP gateways and other parts |
 //! | `{"do":"measured-status","seconds":3}` | the same, with the time in each layer, which is measured until so long after the last such request |
 //! | `{"do":"metrics"}` | the same as OpenMetrics text, in one string |
-//! | `{"do":"events","since":7,"level":"warning"}` | `{"events":[`[`LogEntry`](crate::events::LogEntry)`],"missed":0}`; with `"follow":true` `{}`, then an event a line |
+//! | `{"do":"events","since":7,"level":"warning"}` | `{"events":[`[`LogEntry`](crate::events::LogEntry)`],"missed":0,"run":"…"}`, of which `run` is another after each start; with `"follow":true` `{}`, then an event a line |
 //! | `{"do":"set-log-level","level":"debug"}` | the same, without `do` |
 //! | `{"do":"sojourn"}` | a [`Histogram`](gatewright_histogram::Histogram) of packets: `{"p50":ns,"p99":ns,"buckets":[[ns,packets],…],…}` |
 //! | `{"do":"capture","at":"frame",…}` | `{}`, then a stream ([`CaptureStream`](crate::CaptureStream)) |
@@ -564,7 +564,7 @@ fn log_answer(request: ControlRequest, gateway: &Gateway) -> Result<serde_json::
         ControlRequest::Events { since, level, .. } => {
             let read = gateway.events().reader(since, least(level)).read(Duration::ZERO);
             let events: Vec<_> = read.events.iter().map(|entry| &**entry).collect();
-            Ok(json!({ "events": events, "missed": read.missed }))
+            Ok(json!({ "events": events, "missed": read.missed, "run": gateway.events().run() }))
         }
         ControlRequest::LogRefused { why } => {
             gateway.log_refused(&why);

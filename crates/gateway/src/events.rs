@@ -33,12 +33,15 @@ struct Shared {
     ring: Mutex<Ring>,
     more: Condvar,
     began: Instant,
+    /// The same moment on the wall clock, and this process.
+    run: String,
 }
 
 impl Default for EventLog {
     fn default() -> Self {
         let (ring, more) = (Mutex::default(), Condvar::new());
-        Self(Arc::new(Shared { ring, more, began: Instant::now() }))
+        let run = format!("{}/{}", in_rfc3339(SystemTime::now()), std::process::id());
+        Self(Arc::new(Shared { ring, more, began: Instant::now(), run }))
     }
 }
 
@@ -71,9 +74,19 @@ impl EventLog {
         self.lock().counts()
     }
 
-    /// A reader of the events after the number `after`, or of all that are kept.
+    /// What tells this log from that of another run, whose numbers begin anew.
+    pub fn run(&self) -> &str {
+        &self.0.run
+    }
+
+    /// A reader of the events after the number `after`, or of all that are kept. No event has had a
+    /// number beyond the last one: that is of another run, and the reader has read none of this one.
     pub fn reader(&self, after: Option<u64>, level: LogLevel) -> EventReader {
-        let first = self.lock().first();
+        let (first, last) = {
+            let ring = self.lock();
+            (ring.first(), ring.last())
+        };
+        let after = after.filter(|after| *after <= last);
         let next = after.map_or(first, |after| after.saturating_add(1));
         EventReader { log: self.clone(), next, level }
     }
@@ -150,6 +163,12 @@ mod tests {
         log.log(event("second", LogLevel::Error));
         let mut late = log.reader(Some(2), LogLevel::Debug);
         assert_eq!(late.read(Duration::ZERO).events[0].event.kind, "second");
+        let sequences = |after| {
+            let read = log.reader(Some(after), LogLevel::Debug).read(Duration::ZERO);
+            read.events.iter().map(|entry| entry.sequence).collect::<Vec<_>>()
+        };
+        assert_eq!(sequences(3), [0; 0], "all of this run are read");
+        assert_eq!(sequences(5000), [1, 2, 3], "a number of another run");
         log.end();
         assert_eq!(reads.join().unwrap(), (3, true));
     }

@@ -174,12 +174,12 @@ fn described(endpoint: Endpoint) -> Described {
         },
         Endpoint::Events => Described {
             query: &[
-                ("after", "integer", "Only events after this number."),
+                ("after", "integer", "Only events after this number, if this run has had it."),
                 ("level", "string", "The least severe: error, warning, info, debug."),
             ],
             ..Described::json(
                 "Kept events, at most 500, as `gatewright events --json` has them.",
-                object(&[("events", "array"), ("missed", "integer")]),
+                object(&[("events", "array"), ("missed", "integer"), ("run", "string")]),
             )
         },
         Endpoint::Graph

@@ -433,15 +433,18 @@ impl Site {
         let query = Query::parse(query, &["after", "level"])?;
         let after: Option<u64> = query.value("after", "the number of an event")?;
         let level: Option<LogLevel> = query.value("level", "error, warning, info or debug")?;
-        let mut reader = {
+        let log = {
             let gateway = self.gateway();
             let unavailable = |why| WebRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why);
-            let gateway = gateway.map_err(unavailable)?;
-            gateway.events().reader(after, level.unwrap_or(LogLevel::Debug))
+            gateway.map_err(unavailable)?.events().clone()
         };
-        let read = reader.read(Duration::ZERO);
+        let read = log.reader(after, level.unwrap_or(LogLevel::Debug)).read(Duration::ZERO);
         let events: Vec<_> = read.events.iter().take(EVENTS_MAX).map(|entry| &**entry).collect();
-        let document = serde_json::json!({ "events": events, "missed": read.missed });
+        let document = serde_json::json!({
+            "events": events,
+            "missed": read.missed,
+            "run": log.run(),
+        });
         Ok(json(StatusCode::OK, &document))
     }
 

@@ -164,6 +164,12 @@ fn kept_events_are_answered_by_number_and_level() {
     assert_eq!((&last["kind"], &last["level"]), (&"two".into(), &"warning".into()));
     let after = last["sequence"].as_u64().unwrap() - 1;
     assert_eq!(events(&format!("?after={after}")), all[all.len() - 1..]);
+    assert_eq!(events("?after=5000"), all, "a number of another run");
+    let run = || -> Value {
+        let body = served.get("/api/v1/events", "").2;
+        serde_json::from_str::<Value>(&body).unwrap()["run"].clone()
+    };
+    assert!(run().is_string() && run() == run(), "{}", run());
     assert!(events("?level=warning").iter().all(|event| event["level"] != "info"));
     assert_eq!(events("?level=warning").last().unwrap()["kind"], "two");
     for query in ["?after=x", "?level=loud", "?other=1", "?after=1&after=2", "?after=%zz"] {

@@ -12,14 +12,14 @@ use serde_json::{Value, json};
 use std::io::BufRead;
 
 /// The shape of its answer.
-pub const JSON: &str = "{events: [{sequence, time, level, part, kind, fields, text}], missed}; with --follow one of these events a line, \
+pub const JSON: &str = "{events: [{sequence, time, level, part, kind, fields, text}], missed, run}; with --follow one of these events a line, \
      {missed} where some came faster than they were read";
 
 /// Shows the events of a running gateway: links down and up, addresses and routers learnt or lost,
 /// reloads, full tables.
 ///
 /// The gateway keeps the last 4096 events, wherever else it writes them. Each has a number, which
-/// continues over reloads. If one kind of event is too frequent, the log says how many of it were
+/// continues over reloads and begins anew with each start, adoption and upgrade. If one kind of event is too frequent, the log says how many of it were
 /// left out.
 #[derive(Debug, clap::Args)]
 pub struct Events {
@@ -28,7 +28,7 @@ pub struct Events {
     /// Continue with new events, until interrupted.
     #[arg(long, short)]
     follow: bool,
-    /// Only events after this number.
+    /// Only events after this number; all if no event of this run has had it.
     #[arg(long, value_name = "NUMBER")]
     since: Option<u64>,
     /// The lowest severity: error, warning, info, debug; all if not given.

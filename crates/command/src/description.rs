@@ -157,7 +157,12 @@ pub fn refusals(sources: &Sources, refused: &[Change], restart: bool) -> Vec<Dia
 /// it.
 pub fn refusal(sources: &Sources, key: &str, why: &str, restart: bool) -> Diagnostic {
     let source = SourceId::default();
-    let span = place_of(source, sources.get(source).text(), key);
+    let place = place_of(source, sources.get(source).text(), key);
+    refusal_at(place, key, why, restart)
+}
+
+/// As [`refusal`], at a known place.
+pub fn refusal_at(span: Span, key: &str, why: &str, restart: bool) -> Diagnostic {
     let (code, help) = if restart && matches!(key, "[cse] id" | "[cse] base") {
         let help = "undo this change: a database belongs to one CSE, so that a restart takes another one \
                     only with another `store`";

@@ -36,7 +36,7 @@ pub struct Config {
     /// `[planes] mode`: where these threads run.
     pub plane_mode: PlaneMode,
     /// `[planes] control_core`: the processor core of the control plane, if given.
-    pub control_core: Option<u16>,
+    pub control_core: Option<Located<u16>>,
     /// `[gateway] neighbours_max`: neighbours of each link and family, if given.
     pub neighbours_max: Option<u32>,
     /// `[gateway] routes_max`: routes of each family, if given.

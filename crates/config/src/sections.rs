@@ -55,7 +55,7 @@ pub(crate) fn config(root: View<'_>) -> Config {
             Some("process") => PlaneMode::Process,
             _ => PlaneMode::Threads,
         },
-        control_core: planes.and_then(|table| table.number("control_core")),
+        control_core: planes.and_then(|table| table.number_at("control_core")),
         neighbours_max: gateway.and_then(|table| table.number("neighbours_max")),
         routes_max: gateway.and_then(|table| table.number("routes_max")),
         links: root

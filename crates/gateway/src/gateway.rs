@@ -20,13 +20,14 @@ use crate::{
     trace::{self, TraceAnswer, TraceRequest},
     udp_gateways::UdpGateways,
 };
-use gatewright_config::{Config, PlaneMode, ProxyTarget};
+use gatewright_config::{Config, Handler, MessageHandler, PlaneMode, ProxyTarget};
 use gatewright_descriptors::Shortage;
+use gatewright_diagnostic::Span;
 use gatewright_lsr::MeshPart;
 use gatewright_part::{
     ComponentError, LogEvent, LogLevel, NamedStatus, Part, PartStatus, ServiceParts, Sojourn,
 };
-use gatewright_planes::{Planes, ProcessSetup};
+use gatewright_planes::{Planes, PlanesError, ProcessSetup};
 use std::{
     any::Any,
     ffi::OsString,
@@ -174,7 +175,36 @@ impl StartError {
             Self::Run(RunError::NotInThisProgram(table)) => {
                 Some((table, NOT_IN_THIS_PROGRAM.to_owned()))
             }
+            Self::Run(RunError::Planes(error)) if matches!(**error, PlanesError::Cores { .. }) => {
+                Some(("[planes] control_core", error.to_string()))
+            }
+            Self::Run(error @ RunError::File { .. }) => {
+                Some(("[[attach]] file", error.to_string()))
+            }
             Self::Component(error) => error.refused.clone(),
+            _ => None,
+        }
+    }
+
+    /// The place of that key in the text of `config`, if it is known.
+    pub fn place_in(&self, config: &Config) -> Option<Span> {
+        match self {
+            Self::Run(RunError::Planes(error)) if matches!(**error, PlanesError::Cores { .. }) => {
+                config.control_core.as_ref().map(|core| core.span)
+            }
+            Self::Run(RunError::File { file, .. }) => {
+                let at_packets = config.attachments.iter().filter_map(|it| match &it.handler {
+                    Handler::Capture { file } => Some(file),
+                    _ => None,
+                });
+                let at_messages = config.message_attachments.iter();
+                let at_messages = at_messages.filter_map(|it| match &it.handler {
+                    MessageHandler::Capture { file } => Some(file),
+                    _ => None,
+                });
+                let mut files = at_packets.chain(at_messages);
+                files.find(|named| named.value == *file).map(|named| named.span)
+            }
             _ => None,
         }
     }

@@ -260,7 +260,7 @@ fn setup(config: &Config, names: &[String], seed: u64) -> Result<Setup, RunError
     let mut setup = Setup::new(seed);
     setup.waits = true;
     setup.workers = usize::from(config.workers).max(1);
-    setup.control_core = config.control_core.map(usize::from);
+    setup.control_core = config.control_core.as_ref().map(|core| core.value.into());
     if let Some(most) = config.neighbours_max {
         setup.neighbours.neighbours = most;
     }

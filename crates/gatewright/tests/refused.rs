@@ -12,6 +12,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// The user and group `nobody` of Debian.
 const NOBODY: [&str; 3] = ["--reuid=65534", "--regid=65534", "--clear-groups"];
@@ -113,6 +114,32 @@ fn a_missing_device_is_named() -> Result<(), Failed> {
     Ok(())
 }
 
+/// What `check` cannot know of this machine is refused by the start with its file, line and key.
+fn a_refused_key_is_named_with_its_place() -> Result<(), Failed> {
+    let (host, _cable) = host()?;
+    let place = Place::new("keys");
+    let link = described("g0", "packet");
+    let capture = place.path().join("none/t.pcapng");
+    let capture = format!(
+        "{link}[[attach]]\nhandler = \"capture\"\nat = \"frame\"\nfile = \"{}\"\n",
+        capture.display()
+    );
+    let cases = [
+        (format!("{link}[planes]\ncontrol_core = 1000\n"), 6, "control_core", 69),
+        (capture, 8, "file", 69),
+    ];
+    for (description, line, key, expected) in cases {
+        let (code, said) = run(&place, &host, &[], &description);
+        let is_named = said.contains(&format!("gateway.toml:{line}:")) && said.contains(key);
+        assert!(code == Some(expected) && is_named, "{description}: {code:?} {said}");
+        let file = place.path().join("gateway.toml");
+        let mut checked = Command::new(place.path().join("gatewright"));
+        let checked = checked.arg("check").arg(file).output()?;
+        assert!(checked.status.success(), "it may be for another machine");
+    }
+    Ok(())
+}
+
 /// A run that ends by itself, and a look at what the description needs.
 const RUN: &str = "run gateway.toml --stop-after 5 --socket socket";
 const DOCTOR: &str = "doctor gateway.toml";
@@ -197,6 +224,7 @@ fn main() {
     let trials = vec![
         trial("a_missing_right_is_named", a_missing_right_is_named),
         trial("a_missing_device_is_named", a_missing_device_is_named),
+        trial("a_refused_key_is_named_with_its_place", a_refused_key_is_named_with_its_place),
         trial("a_file_that_cannot_be_written_is_named", a_file_that_cannot_be_written_is_named),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit();

@@ -4,7 +4,7 @@ mod choice;
 
 use crate::{
     data_plane,
-    description::{Description, refusal, refusals},
+    description::{Description, refusal, refusal_at, refusals},
     exit::{Exit, Failure},
     face::Face,
     lines,
@@ -156,7 +156,12 @@ impl Run {
         };
         if let Some((key, why)) = refused.refused() {
             let sources = &choice.read.sources;
-            face.findings(&[refusal(sources, key, &why, false)], sources);
+            let place = choice.read.config.as_ref().and_then(|config| refused.place_in(config));
+            let finding = place.map_or_else(
+                || refusal(sources, key, &why, false),
+                |place| refusal_at(place, key, &why, false),
+            );
+            face.findings(&[finding], sources);
         }
         let of_description = matches!(refused, StartError::Run(_) | StartError::Component(_));
         if of_description && choice.fallback.is_none() {

@@ -60,6 +60,8 @@ pub(crate) struct Control {
     group_routers: GroupRouters,
     /// Links that a command has taken down.
     closed: Vec<LinkIndex>,
+    /// Shared VLANs of which the log says that the kernel has no interface for them.
+    without_interface: Vec<LinkIndex>,
     /// Destinations of own addresses that the kernel's follower knows, and the version of the
     /// interfaces that they follow from.
     own_destinations: (u32, BTreeSet<RouteTo>),
@@ -157,6 +159,7 @@ impl Control {
             routes,
             group_routers,
             closed,
+            without_interface: Vec::new(),
             own_destinations: (0, BTreeSet::new()),
             drivers,
             in_graph_until_wired: false,

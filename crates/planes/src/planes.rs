@@ -115,6 +115,7 @@ impl Planes {
             control.report_opened(&link.name, &link.device);
         }
         control.report_still_closed();
+        control.report_without_interface();
         let control = Arc::new(Mutex::new(control));
         let (listening, listener_waker) = (Arc::clone(&control), events.waker().clone());
         let port = plane.port();
@@ -479,6 +480,7 @@ impl Planes {
         // While its process is away there are the counts of before, which are in the table.
         let away = control.links.len().saturating_sub(now.len());
         let given_up = self.is_given_up();
+        let without = control.kernel.as_ref().map(Kernel::without_interface).unwrap_or_default();
         let now = now.into_iter().chain((0..away).map(|_| LinkNow::default()));
         let table = control.counted();
         let sums = table.sums();
@@ -491,6 +493,7 @@ impl Planes {
                 let counters = link_counters(&sums, link);
                 let counted = (now, counters, control.driver_counts(link));
                 LinkStatus::new((link, name), info, counted, self.plane.len(), interface)
+                    .or_without_interface(&without)
             })
             .collect();
         // What stands at places without a link moves nothing.

@@ -229,6 +229,20 @@ impl LinkStatus {
     }
 }
 
+impl LinkStatus {
+    /// As of a shared VLAN for which the kernel has no interface.
+    fn without_interface(self) -> Self {
+        let lacks = format!("the kernel has no VLAN interface with this tag on {}", self.device);
+        let (why, state) = (format!("{}; {lacks}", self.why), LinkState::Down.to_string());
+        Self { up: false, state, why, ..self }
+    }
+
+    /// As it is, or without its interface if it is among those.
+    pub(crate) fn or_without_interface(self, without: &[LinkIndex]) -> Self {
+        if without.contains(&LinkIndex(self.link)) { self.without_interface() } else { self }
+    }
+}
+
 /// The assignment of queues to workers, in words for the operator; empty where there is no choice.
 fn queues_in_words(queues: &[(u32, usize)], workers: usize) -> String {
     if queues.len() <= 1 && (workers <= 1 || queues.is_empty()) {

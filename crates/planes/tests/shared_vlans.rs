@@ -11,11 +11,15 @@ mod transfer;
 
 use gatewright_link::Backend;
 use gatewright_packet::LinkIndex;
+use gatewright_part::{EventSink, LogEvent};
 use gatewright_planes::{Planes, Setup};
 use gatewright_testbed::{Namespace, Needs, Veth, wait_until};
 use gatewright_xdp::program::{AttachedProgram, BpfProgram, Hook, Instruction, ProgramType};
 use libtest_mimic::{Arguments, Failed, Trial};
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 use transfer::transfer;
 
 const SOUTH: &str = "10.10.2.2";
@@ -33,6 +37,8 @@ struct World {
     middle: Namespace,
     south: Namespace,
     links: [Veth; 2],
+    /// What has happened to `red`.
+    events: Arc<Mutex<Vec<LogEvent>>>,
 }
 
 impl World {
@@ -54,19 +60,22 @@ impl World {
         wan.up()?;
         south.add_route("default", "10.10.2.1")?;
         south.add_route("default", "fd00:2::1")?;
-        Ok(Self { gateway: None, north, middle, south, links: [lan, wan] })
+        let (gateway, events) = (None, Arc::default());
+        Ok(Self { gateway, north, middle, south, links: [lan, wan], events })
     }
 
     fn open(&mut self, backend: Backend, kernel_forwards: bool) -> Result<(), Failed> {
         let forwards = if kernel_forwards { "1" } else { "0" };
         self.middle.sysctl("net.ipv4.ip_forward", forwards)?;
         self.middle.sysctl("net.ipv6.conf.all.forwarding", forwards)?;
+        let events = Arc::clone(&self.events);
+        let log = EventSink::new(move |event| events.lock().unwrap().push(event));
         self.gateway = Some(self.middle.run(|| {
             let mut setup = Setup::new(7);
             setup.link("lan", "g0").backend(backend).shared();
             setup.link("wan", "g1").backend(backend).shared();
             setup.vlan("red", LAN, VLAN);
-            Planes::open(&setup)
+            Planes::open_logging(&setup, log)
         })??);
         Ok(())
     }
@@ -76,6 +85,15 @@ impl World {
             return Ok(());
         }
         Err(format!("{what}: {}", self.said()).into())
+    }
+
+    /// The kinds of events that say whether `red` is up.
+    fn kinds(&self) -> Vec<&'static str> {
+        let events = self.events.lock().unwrap();
+        let about = |event: &&LogEvent| {
+            event.text.contains("link red") && ["link-down", "link-up"].contains(&event.kind)
+        };
+        events.iter().filter(about).map(|event| event.kind).collect()
     }
 
     fn said(&self) -> String {
@@ -135,6 +153,9 @@ fn tagged_packets_are_forwarded(backend: Backend) -> Result<(), Failed> {
     world.until("untagged", || pings(north, SOUTH))?;
     let before = world.counted("red");
     assert_eq!(before, [0, 0], "{}", world.said());
+    let why = "VLAN tag 10 on lan; the kernel has no VLAN interface with this tag on g0";
+    assert!(world.said().contains(why), "{}", world.said());
+    assert_eq!(world.kinds(), ["link-down"]);
     let tagged = north.run(|| tag_all(lan.a.index().unwrap(), VLAN))??;
     world.until("tagged", || pings(north, SOUTH))?;
     let [received, sent] = world.counted("red");
@@ -181,6 +202,11 @@ fn vlan_interfaces_are_shared(backend: Backend) -> Result<(), Failed> {
             && world.forwarded_by_kernel().unwrap() == before.0
             && world.counted("red")[1] > before.1[1]
     };
+    let red = || {
+        let status = world.gateway.as_ref().and_then(|gateway| gateway.status().ok());
+        let found = status.into_iter().flat_map(|it| it.links).find(|it| it.name == "red");
+        found.map(|red| (red.up, red.addresses.len(), red.why)).unwrap_or_default()
+    };
     for to in [SOUTH, "fd00:2::2"] {
         world.until("by the VLAN and back", || ours(north, to))?;
     }
@@ -202,9 +228,12 @@ fn vlan_interfaces_are_shared(backend: Backend) -> Result<(), Failed> {
     // Gone and back, with another name.
     middle.ip(&["link", "del", "any"])?;
     world.until("without it", || !pings(north, SOUTH))?;
+    world.until("it is down", || matches!(red(), (false, 0, _)))?;
     member(middle, "g0", "again", "10")?;
     address(middle, "again", "10.20.1.1/24")?;
     world.until("it is there again", || ours(north, SOUTH))?;
+    assert_eq!(red(), (true, 1, "VLAN tag 10 on lan".to_owned()));
+    assert_eq!(world.kinds(), ["link-down", "link-up", "link-down", "link-up"]);
     Ok(())
 }
 

@@ -47,7 +47,10 @@ impl Readiness {
         let down = status.gateway.links.iter().filter(|link| !link.up && link.state != "ended");
         let down = down.map(|link| {
             let (name, state, device) = (&link.name, &link.state, &link.device);
-            let text = format!("link {name} is {state}: look at its device {device}");
+            let text = match link.mode.as_str() {
+                "virtual link" => format!("link {name} is {state}: {}", link.why),
+                _ => format!("link {name} is {state}: look at its device {device}"),
+            };
             cause("links", LogLevel::Error, text)
         });
         let other = status.fallback.iter();

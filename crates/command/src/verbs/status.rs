@@ -307,7 +307,8 @@ fn text(status: &Value) -> String {
             word(link, "name"),
             word(link, "device"),
             word(link, "mode"),
-            addresses.join(", ")
+            // Where there is none, why the link is as it is says more than nothing.
+            if addresses.is_empty() { word(link, "why").to_owned() } else { addresses.join(", ") }
         );
         let counted = counts(link, "counters");
         if !counted.is_empty() {

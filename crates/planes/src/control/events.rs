@@ -165,6 +165,27 @@ impl Control {
         self.log.log(event_of(LogLevel::Info, kind, name, text));
     }
 
+    /// Logs which shared VLANs have come to be without an interface of the kernel, or have one again.
+    pub(crate) fn report_without_interface(&mut self) {
+        let Some(kernel) = &self.kernel else { return };
+        let now = kernel.without_interface();
+        let before = std::mem::replace(&mut self.without_interface, now);
+        for link in self.without_interface.iter().filter(|link| !before.contains(link)) {
+            let (name, device) = (self.name(*link), self.device_name(*link));
+            let text = format!(
+                "link {name} is down: the kernel has no VLAN interface with its tag on {device}, so that \
+                 nothing is routed over it; `ip link add link {device} type vlan id` makes one"
+            );
+            let event = event_of(LogLevel::Warning, "link-down", name, text);
+            self.log.log(event.with("device", device));
+        }
+        for link in before.iter().filter(|link| !self.without_interface.contains(link)) {
+            let (name, device) = (self.name(*link), self.device_name(*link));
+            let text = format!("link {name} is up: the kernel has its VLAN interface on {device}");
+            self.log.log(event_of(LogLevel::Info, "link-up", name, text).with("device", device));
+        }
+    }
+
     /// Logs which links stay down that a command has taken down under the control plane before.
     pub(crate) fn report_still_closed(&self) {
         for link in &self.closed {

@@ -265,6 +265,12 @@ impl Mirror {
         self.links.values().find(|found| self.is_under(found, under)).map(|found| found.index)
     }
 
+    /// The VLANs of the gateway for which the kernel has no interface.
+    pub(super) fn without_interface(&self) -> impl Iterator<Item = LinkIndex> {
+        let vlans = self.ours.iter().filter(|(_, under)| matches!(under, LinkUnder::Vlan { .. }));
+        vlans.map(|(link, _)| *link).filter(|link| self.kernel_link(*link).is_none())
+    }
+
     fn is_under(&self, found: &KernelLink, under: &LinkUnder) -> bool {
         match under {
             LinkUnder::Device(name) => found.name == *name,
@@ -549,6 +555,11 @@ mod tests {
         ] {
             mirror.hear(vec![message]);
             assert_eq!(mirror.way(to()), *expected, "{name}");
+            assert_eq!(
+                mirror.without_interface().count(),
+                usize::from(*expected != ours),
+                "{name}"
+            );
             assert!(mirror.is_doubtful(), "its routes may have come untold");
         }
         assert_eq!(mirror.kernel_link(LinkIndex(2)), Some(OF_LAN));

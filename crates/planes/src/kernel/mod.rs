@@ -19,7 +19,7 @@ use gatewright_data::{DataError, DeviceSetup, NeighbourUpdate, PlanePort, Port, 
 use gatewright_link::Division;
 use gatewright_packet::LinkIndex;
 use gatewright_part::EventSink;
-use gatewright_stack::{Host, HostError, LinkTag, VirtualLink, Wake};
+use gatewright_stack::{Host, HostError, Interface, LinkTag, VirtualLink, Wake};
 use gatewright_tables::Prefix;
 use message::{Destination, KernelMessage, KernelReachability};
 pub(crate) use mirror::WayRoute;
@@ -221,6 +221,11 @@ impl Kernel {
         }
     }
 
+    /// The VLANs that are links of the gateway, and for which the kernel has no interface.
+    pub(crate) fn without_interface(&self) -> Vec<LinkIndex> {
+        self.mirror.without_interface().collect()
+    }
+
     /// Whether everything is left to the kernel.
     pub(crate) const fn is_withdrawn(&self) -> bool {
         self.status.withdrawn
@@ -262,6 +267,12 @@ impl Kernel {
 
     /// Publishes changes of links to the host.
     fn publish_links(&mut self, host: &mut Host) {
+        for link in self.mirror.without_interface() {
+            let has_addresses = |own: &Interface| own.link == link && !own.addresses.is_empty();
+            if host.interfaces().iter().any(has_addresses) {
+                host.set_addresses(link, Vec::new());
+            }
+        }
         for (link, face) in self.mirror.changed_links() {
             let most = self.mtus_max.iter().find(|(known, _)| *known == link);
             let mtu = most.map_or(face.mtu, |(_, most)| face.mtu.min(*most));
@@ -515,6 +526,7 @@ impl Following {
             self.wake.wake();
         }
         let is_doubtful = kernel.mirror.is_doubtful();
+        control.report_without_interface();
         control.publish_to_drivers();
         is_doubtful && !self.lacks
     }
@@ -534,6 +546,7 @@ impl Following {
             kernel.report_withdrawal(withdrawn, log);
             self.wake.wake();
         }
+        control.report_without_interface();
         control.publish_to_drivers();
         // There may be more news behind this.
         Duration::ZERO

@@ -75,7 +75,9 @@ pub(crate) fn check(table: View<'_>, findings: &mut Findings) {
                 findings.add(finding.help("make two rules of it: the first that fits decides"));
             }
             for key in [of, none_of] {
-                let is_empty = rule.texts(key).is_empty();
+                // What is no list is reported by its type.
+                let list = rule.value(key).and_then(|(value, _)| value.as_array());
+                let is_empty = list.is_some_and(|list| list.iter().next().is_none());
                 if let Some(span) = rule.key(key).filter(|_| is_empty) {
                     let message = format!("`{key}` names nothing");
                     let finding = Diagnostic::error(&codes::KEY_WITHOUT_USE, span, message);

@@ -332,6 +332,10 @@ codes! {
     "A `drop` without a match takes every packet that comes by. If that is meant, it says so more \
     clearly as a filter: handler = \"filter\", default = \"drop\"."
 
+    RULE_WITHOUT_EFFECT 146 "a filter or a rule without effect"
+    "The first rule that matches decides, so nothing gets to a rule behind one without conditions. A \
+    filter without rules gives every packet its `default`, which is `accept` if not given."
+
     NO_CAPTURE 183 "the capture file cannot be read"
     "A link of mode `pcapng` reads a capture in the format pcapng or pcap, of Ethernet frames (link \
     type 1) or of IP packets (101, 228 or 229). Its path is relative to the folder of the \

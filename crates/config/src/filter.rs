@@ -66,6 +66,7 @@ const NEGATED: [[&str; 2]; 5] = [
 
 /// Reports rules whose keys contradict each other, and rules without effect.
 pub(crate) fn check(table: View<'_>, findings: &mut Findings) {
+    check_effect(table, findings);
     for rule in table.tables("rules") {
         for [of, none_of] in NEGATED {
             if let (Some(first), Some(second)) = (rule.key(of), rule.key(none_of)) {
@@ -86,6 +87,27 @@ pub(crate) fn check(table: View<'_>, findings: &mut Findings) {
             }
         }
     }
+}
+
+/// Reports a filter without rules, and rules that no packet gets to.
+fn check_effect(table: View<'_>, findings: &mut Findings) {
+    let Some(handler) = table.text("handler").filter(|handler| handler.value == "filter") else {
+        return;
+    };
+    let rules = table.tables("rules");
+    let is_list = table.value("rules").is_none_or(|(value, _)| value.as_array().is_some());
+    if is_list && rules.is_empty() && table.key("default").is_none() {
+        let message = "a filter without rules lets every packet pass";
+        let finding = Diagnostic::warning(&codes::RULE_WITHOUT_EFFECT, handler.span, message);
+        findings.add(finding.help("rules = [{ verdict = \"drop\", protocol = [\"tcp\"] }]"));
+    }
+    let is_for_all = |rule: &View<'_>| rule.keys().all(|key| key == "verdict");
+    let mut after = rules.iter().skip_while(|rule| !is_for_all(rule));
+    let (Some(first), Some(behind)) = (after.next(), after.next()) else { return };
+    let message = "no packet gets to this rule";
+    let finding = Diagnostic::warning(&codes::RULE_WITHOUT_EFFECT, behind.header, message);
+    let finding = finding.also(first.header, "this one decides about all packets");
+    findings.add(finding.help("move the rule for all to the end, or write it as `default`"));
 }
 
 /// Reports networks of the address family that never passes at the position.

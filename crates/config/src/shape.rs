@@ -250,13 +250,23 @@ fn check_choice(key: &Key, words: &[&str], text: &str, at: Range<usize>, finding
     let message = format!("`{}` cannot be \"{text}\"", key.name);
     let finding = findings.error(&codes::NOT_A_CHOICE, at.clone(), message);
     let finding = finding.help(format!("it is one of {}", quoted(words)));
-    findings.add(match nearest(text, words.iter().copied()) {
+    findings.add(match nearest(text, words.iter().copied()).or_else(|| begun(text, words)) {
         Some(meant) => {
             let finding = finding.label(format!("did you mean \"{meant}\"?"));
             finding.fix(findings.span(at), format!("\"{meant}\""), "write it so")
         }
         None => finding,
     });
+}
+
+/// Octets that a word has at least if it is to be the beginning of another.
+const BEGUN_LEN_MIN: usize = 3;
+
+/// The one word that begins with this text, such as `warning` with `warn`.
+fn begun<'a>(text: &str, words: &[&'a str]) -> Option<&'a str> {
+    let mut meant = words.iter().filter(|word| word.starts_with(text));
+    let first = meant.next().filter(|_| text.len() >= BEGUN_LEN_MIN)?;
+    meant.next().is_none().then_some(first)
 }
 
 fn wrong_type(

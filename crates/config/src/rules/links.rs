@@ -25,6 +25,7 @@ pub(super) fn check(config: &Config, root: View<'_>, findings: &mut Findings) {
             check_advertise(link, *table, findings);
             check_queues(link, *table, config.workers, findings);
             check_host(link, *table, findings);
+            check_forward(link, *table, findings);
         }
     }
     virtual_links::check(config, root, findings);
@@ -143,6 +144,18 @@ fn check_host(link: &Link, table: View<'_>, findings: &mut Findings) {
     };
     let finding = Diagnostic::error(&codes::HOST_ADDRESSES, host, message);
     findings.add(finding.help("addresses = [\"192.0.2.1/24\"]"));
+}
+
+/// Reports forwarding in the driver over packet sockets, which have no program in the driver.
+fn check_forward(link: &Link, table: View<'_>, findings: &mut Findings) {
+    let mode = table.text("mode").filter(|mode| mode.value == "packet");
+    let (Some(mode), Some((_, span))) = (mode, table.value("forward")) else { return };
+    if link.forwards_in_driver {
+        let message = "`forward = \"xdp\"` does nothing with mode packet";
+        let finding = Diagnostic::warning(&codes::KEY_WITHOUT_USE, span, message);
+        let finding = finding.also(mode.span, "the mode");
+        findings.add(finding.help("leave `mode` out, or write `mode = \"xdp\"`"));
+    }
 }
 
 /// Whether links of this kind have a key.

@@ -15,6 +15,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod advice;
 mod agents;
 mod balance;
 pub mod codes;
@@ -98,7 +99,8 @@ pub fn parse(source: SourceId, text: &str) -> Parsed {
     let mut findings = Findings { source, list: Vec::new() };
     if text.len() > TEXT_LEN_MAX {
         let message = format!("a description of more than {TEXT_LEN_MAX} octets");
-        findings.add(Diagnostic::error(&codes::TOO_MANY, findings.span(0..0), message));
+        let finding = Diagnostic::error(&codes::TOO_MANY, findings.span(0..0), message);
+        findings.add(finding.help("make it several gateways, or leave comments out"));
         return Parsed {
             config: None,
             draft: None,
@@ -125,6 +127,7 @@ pub fn parse(source: SourceId, text: &str) -> Parsed {
         !guessed && (errors.is_empty() || !follows.contains(&finding.code))
     });
     syntax::add(&errors, text, document.get_ref(), &mut findings);
+    findings.list.iter_mut().for_each(advice::add);
     findings.list.sort_by_key(|finding| (finding.primary.span.start, finding.code.number));
     let programs = config.programs.clone();
     let is_refused = has_errors(&findings.list);

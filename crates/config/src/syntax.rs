@@ -15,8 +15,9 @@ pub(crate) fn add(errors: &[Error], text: &str, document: &DeTable<'_>, findings
     let mut repeated = Vec::new();
     for error in errors {
         let range = error.span().unwrap_or(0..0);
-        let mut finding =
-            Diagnostic::error(&codes::SYNTAX, findings.span(range.clone()), error.message());
+        let (message, help) = told(error.message(), text, &range);
+        let finding = Diagnostic::error(&codes::SYNTAX, findings.span(range.clone()), message);
+        let mut finding = finding.help(help);
         if error.message() == DUPLICATE {
             let header = header_before(text, range.start);
             if header.is_some_and(|(at, _)| at < line_start(text, range.start))
@@ -34,6 +35,53 @@ pub(crate) fn add(errors: &[Error], text: &str, document: &DeTable<'_>, findings
         findings.add(finding);
     }
 }
+
+/// The message of the parser, or a plainer one, and what to do.
+fn told<'text>(
+    message: &'text str,
+    text: &str,
+    range: &Range<usize>,
+) -> (&'text str, &'static str) {
+    let is_without_value = || {
+        let rest = text.get(range.start..).and_then(|rest| rest.lines().next());
+        rest.is_none_or(|rest| rest.trim().is_empty() || rest.trim_start().starts_with('#'))
+    };
+    for (begins, plainer, help) in MESSAGES {
+        if message.starts_with(begins) {
+            if *begins == UNQUOTED && is_without_value() {
+                break;
+            }
+            return (plainer.unwrap_or(message), help);
+        }
+    }
+    if message.starts_with(UNQUOTED) {
+        return ("a key without a value", "write a value after `=`, or leave the key out");
+    }
+    let help = "a line is `KEY = VALUE` or a header `[TABLE]`; a comment begins with `#`";
+    (message, help)
+}
+
+/// How the parser begins its message about a value that is no string, number, date, true or false.
+const UNQUOTED: &str = "string values must be quoted";
+
+/// How messages of the parser begin, what is said in their place, and what to do.
+static MESSAGES: &[(&str, Option<&str>, &str)] = &[
+    (
+        UNQUOTED,
+        Some("a string without quotes"),
+        "put it between quotes: \"eth0\"; numbers, true and false have none",
+    ),
+    (DUPLICATE, None, "write each key and each table once: put the keys of both into one table"),
+    ("unclosed table", None, "a header ends with `]`: [link.lan]; and one of a list with `]]`"),
+    ("key with no value", None, "write `=` between the key and its value"),
+    ("missing comma", None, "write a comma between two elements of a list"),
+    ("invalid basic string", None, "a string ends with a quote on the same line: \"eth0\""),
+    (
+        "missing escaped value",
+        None,
+        "write `\\\\` for a backslash, or single quotes around a text with backslashes",
+    ),
+];
 
 /// Where the line of `offset` begins.
 fn line_start(text: &str, offset: usize) -> usize {

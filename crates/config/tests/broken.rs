@@ -73,6 +73,22 @@ fn a_fix_mends_its_finding() {
     assert!(fixes >= 20, "{fixes} fixes tried");
 }
 
+/// `check` promises it: whoever reads a finding is told what to do.
+#[test]
+fn each_finding_has_a_help_a_fix_or_a_note() {
+    let mut without = BTreeSet::new();
+    for (name, text) in cases() {
+        for finding in findings(&text) {
+            let is_helped = finding.help.is_some() || !finding.notes.is_empty();
+            if !is_helped && finding.fix.is_none() {
+                without.insert(format!("{} {name}: {}", finding.code, finding.message));
+            }
+        }
+    }
+    let without: Vec<String> = without.into_iter().collect();
+    assert!(without.is_empty(), "{}", without.join("\n"));
+}
+
 #[test]
 fn every_code_has_a_case_and_an_explanation() {
     let shown: BTreeSet<u16> = (cases().iter())

@@ -521,7 +521,11 @@ pub fn unfit_devices(config: &Config, place: impl Fn(&str) -> String) -> Vec<Dia
     let finding = |link: &config::Link| match &link.device {
         config::Device::Pcapng { read: Some(file), .. } => {
             let error = capture_framing(Path::new(&place(&file.value))).err()?;
-            Some(Diagnostic::error(&codes::NO_CAPTURE, file.span, error.to_string()))
+            let finding = Diagnostic::error(&codes::NO_CAPTURE, file.span, error.to_string());
+            Some(finding.help(
+                "name a capture in the format pcapng or pcap; its path begins at the folder of the \
+                 description",
+            ))
         }
         config::Device::Dpdk { port } => WITHOUT_DPDK.map(|why| {
             let message = format!("`{}` is a port of DPDK", port.value);

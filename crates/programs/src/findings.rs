@@ -38,7 +38,10 @@ pub fn findings(
             Err(error) => {
                 let message = format!("cannot read {file}: {error}");
                 let span = program.file.span;
-                findings.push(Diagnostic::error(&codes::NO_PROGRAM, span, message));
+                let finding = Diagnostic::error(&codes::NO_PROGRAM, span, message);
+                let help = "name a file that this user may read; its path begins at the folder of \
+                            the description";
+                findings.push(finding.help(help));
             }
         }
     }
@@ -50,17 +53,23 @@ pub fn findings(
 fn uses(program: &config::Program, compiled: Option<&Program>, config: &Config) -> Vec<Diagnostic> {
     let strange = strangers(compiled, &program.at).map(|(name, message)| {
         let span = program.place_of(&["at"], name);
-        Diagnostic::error(&codes::NOT_A_ROLE_ADDRESS, span, message)
+        let help = "`gatewright gw graph FILE` names the roles of a program";
+        Diagnostic::error(&codes::NOT_A_ROLE_ADDRESS, span, message).help(help)
     });
     let settings = ProgramSettings::of(program);
     let wrong = compiled.into_iter().flat_map(|of| settings.findings(of));
     let wrong = wrong.map(|(name, message)| {
         let keys = ["set", "set_env", "set_file"];
         let span = program.place_of(&keys, name.unwrap_or_default());
-        Diagnostic::error(&codes::NOT_A_SETTING, span, message)
+        let help =
+            "set = [\"NAME=VALUE\"], with a parameter of the program and a value of its type";
+        Diagnostic::error(&codes::NOT_A_SETTING, span, message).help(help)
     });
     let over = compiled.into_iter().flat_map(|of| stack_findings(of, program, config));
-    let over = over.map(|(span, message)| Diagnostic::error(&codes::NOT_OVER_STACK, span, message));
+    let over = over.map(|(span, message)| {
+        let help = "leave the role out of `stack`, and it has the kernel's sockets";
+        Diagnostic::error(&codes::NOT_OVER_STACK, span, message).help(help)
+    });
     strange.chain(wrong).chain(over).collect()
 }
 
@@ -114,7 +123,9 @@ fn strays(config: &Config, programs: &[(&config::Program, Program)]) -> Vec<Diag
             }
             Some(of) => post(0, attach).check(of).err()?.to_string(),
         };
-        Some(Diagnostic::error(&codes::NO_MESSAGE_POSITION, attach.at.span, message))
+        let help = "`gatewright gw graph FILE` shows the handlers of a program";
+        let finding = Diagnostic::error(&codes::NO_MESSAGE_POSITION, attach.at.span, message);
+        Some(finding.help(help))
     };
     config.message_attachments.iter().filter_map(stray).collect()
 }

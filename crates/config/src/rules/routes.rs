@@ -126,7 +126,8 @@ fn next_hops(
         if address.port() != 0 {
             let message = format!("{} is a next hop, and has no port", address.ip());
             let finding = Diagnostic::error(&codes::PROXY_TARGET, span, message);
-            findings.add(finding.also(flow.balance.span, "the route to it"));
+            let finding = finding.also(flow.balance.span, "the route to it");
+            findings.add(finding.help("leave its `port` out"));
         }
         check_via(route, &Located { value: address.ip(), span }, links, findings);
     }

@@ -355,11 +355,24 @@ fn inside(endpoint: Endpoint) -> Described {
 
 /// The endpoint of resources.
 fn resources() -> Described {
+    let resource = object(&[
+        ("at", "string"),
+        ("name", "string"),
+        ("type", "string"),
+        ("attributes", "object"),
+        ("children", "array"),
+        ("cut", "boolean"),
+        ("granted", "object?"),
+    ]);
     Described {
         query: &[
             ("at", "string", "The resource's address; the CSEBase if not given."),
             ("depth", "integer", "Levels of children, 0 to 3; 1 if not given."),
-            ("latest", "integer", "Operators: the last readings of a container, at most 500."),
+            (
+                "latest",
+                "integer",
+                "Operators: the last readings of a container, at most 500; 400 at other types.",
+            ),
             (
                 "since",
                 "string",
@@ -376,18 +389,29 @@ fn resources() -> Described {
         ..Described::json(
             "A resource with its children. Viewers see names, types and labels; operators all. \
              `granted` says what grants the look: by `role`, or to `as` by `policy` with rule, \
-             originators and operations, by `owner`, `registered`, …; null if nothing does.",
-            object(&[
-                ("at", "string"),
-                ("name", "string"),
-                ("type", "string"),
-                ("attributes", "object"),
-                ("children", "array"),
-                ("cut", "boolean"),
-                ("granted", "object?"),
-            ]),
+             originators and operations, by `owner`, `registered`, …; null if nothing does. With \
+             `latest`, `since` or `until` it is a container's readings instead.",
+            json!({ "oneOf": [resource, readings()] }),
         )
     }
+}
+
+/// A container's readings: `cut` is there with `since` or `until`.
+fn readings() -> Value {
+    let instance = json!({
+        "type": "object",
+        "properties": {
+            "name": { "type": "string" }, "created": { "type": ["string", "null"] }, "content": {},
+        },
+        "required": ["name", "created", "content"],
+    });
+    json!({
+        "type": "object",
+        "properties": {
+            "instances": { "type": "array", "items": instance }, "cut": { "type": "boolean" },
+        },
+        "required": ["instances"],
+    })
 }
 
 /// The endpoints that show packets and messages on their way.

@@ -62,24 +62,36 @@ impl ResourceReader {
         request
     }
 
-    async fn retrieve(&self, to: &str, result_content: Option<u8>) -> Result<Value, WebRefusal> {
-        let mut request = self.request(to);
-        request.result_content = result_content;
-        self.ask(request).await
+    async fn retrieve(&self, to: &str) -> Result<Value, WebRefusal> {
+        Ok(self.ask(self.request(to)).await?.0)
     }
 
-    /// The content of the answer to a request.
-    async fn ask(&self, request: Request) -> Result<Value, WebRefusal> {
+    /// The children of a resource, without theirs and without instances, and whether the entity
+    /// names only some of them.
+    async fn children_of(&self, to: &str) -> Result<(Vec<ResourceReference>, bool), WebRefusal> {
+        let mut filter = Filter::default();
+        let kinds = ResourceType::ALL.iter().filter(|it| !it.is_instance());
+        filter.resource_types = kinds.map(|it| it.number()).collect();
+        filter.level = Some(1);
+        let mut request = self.request(to);
+        request.result_content = Some(CHILD_REFERENCES);
+        request.filter = Some(Box::new(filter));
+        let (found, is_partial) = self.ask(request).await?;
+        Ok((references_of(&found), is_partial))
+    }
+
+    /// The content of the answer to a request, and whether it is only a part.
+    async fn ask(&self, request: Request) -> Result<(Value, bool), WebRefusal> {
         let answer = self.engine.ask(request).await;
         let stopping = || {
             let why = "the service entity is stopping";
             WebRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why)
         };
-        let Response { status, content, .. } = answer.ok_or_else(stopping)?;
+        let Response { status, content, partial, .. } = answer.ok_or_else(stopping)?;
         let content = content.as_deref().unwrap_or("null");
         let content: Value = serde_json::from_str(content).unwrap_or_default();
         if status.is_success() {
-            return Ok(content);
+            return Ok((content, partial.is_some()));
         }
         let said = content.get("m2m:dbg").and_then(Value::as_str).unwrap_or_default();
         let number = status.number();
@@ -101,13 +113,14 @@ impl ResourceReader {
                 format!("depth is at most {DEPTH_MAX}: ask for the children one after the other");
             return Err(WebRefusal::new(StatusCode::BAD_REQUEST, why));
         }
-        let found = self.retrieve(to, None).await?;
+        let found = self.retrieve(to).await?;
         let (mut children, mut level, mut is_cut) = (Vec::new(), vec![to.to_owned()], false);
         for _ in 0..depth {
             let mut next = Vec::new();
             for parent in level {
-                let references = self.retrieve(&parent, Some(CHILD_REFERENCES)).await?;
-                for child in references_of(&references).into_iter().filter(|it| !it.is_instance()) {
+                let (found, is_partial) = self.children_of(&parent).await?;
+                is_cut |= is_partial;
+                for child in found {
                     if children.len() >= CHILDREN_MAX {
                         is_cut = true;
                         break;
@@ -154,6 +167,7 @@ impl ResourceReader {
         let most = most.unwrap_or(READINGS_MAX);
         self.may_read(most)?;
         let to = local(address)?;
+        self.readings_in(to).await?;
         let mut filter = Filter::default();
         filter.resource_types = vec![ResourceType::ContentInstance.number()];
         (filter.level, filter.limit) = (Some(1), Some(most + 1));
@@ -190,9 +204,7 @@ impl ResourceReader {
     ) -> Result<Value, WebRefusal> {
         self.may_read(latest)?;
         let to = local(address)?;
-        let container = self.retrieve(to, None).await?;
-        let (_, attributes) = content_of(&container).ok_or_else(unreadable)?;
-        let count = attributes.get("cni").and_then(Value::as_u64).unwrap_or(0);
+        let count = self.readings_in(to).await?;
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         let mut filter = Filter::default();
         filter.resource_types = vec![ResourceType::ContentInstance.number()];
@@ -202,12 +214,31 @@ impl ResourceReader {
         Ok(json!({ "instances": self.instances(to, filter).await? }))
     }
 
+    /// How many readings a container has.
+    ///
+    /// # Errors
+    ///
+    /// 400 if the resource is no container.
+    async fn readings_in(&self, to: &str) -> Result<u64, WebRefusal> {
+        let found = self.retrieve(to).await?;
+        let (kind, attributes) = content_of(&found).ok_or_else(unreadable)?;
+        if kind != CONTAINER.tag() {
+            let why = format!(
+                "readings are in containers (cnt), and this resource is of type {}: leave latest, \
+                 since and until out, and its children are named",
+                short(kind)
+            );
+            return Err(WebRefusal::new(StatusCode::BAD_REQUEST, why));
+        }
+        Ok(attributes.get("cni").and_then(Value::as_u64).unwrap_or(0))
+    }
+
     /// The instances of a container that match, the oldest first.
     async fn instances(&self, to: &str, filter: Filter) -> Result<Vec<Value>, WebRefusal> {
         let mut request = self.request(to);
         request.result_content = Some(CHILDREN);
         request.filter = Some(Box::new(filter));
-        let found = self.ask(request).await?;
+        let (found, _) = self.ask(request).await?;
         let mut instances: Vec<Value> = (instances_of(&found).iter())
             .map(|instance| {
                 let of = |name: &str| instance.get(name).cloned().unwrap_or_default();
@@ -223,18 +254,16 @@ impl ResourceReader {
     /// The devices that have an AE here, with the names of their containers, and whether some are
     /// left out.
     pub(crate) async fn devices(&self) -> Result<(Vec<Value>, bool), WebRefusal> {
-        let references = self.retrieve("-", Some(CHILD_REFERENCES)).await?;
-        let entities = references_of(&references);
+        let (entities, is_partial) = self.children_of("-").await?;
         let entities: Vec<_> = entities.iter().filter(|it| it.is(ENTITY)).collect();
         let mut devices = BTreeMap::new();
         for entity in entities.iter().take(DEVICES_MAX) {
-            let own = self.retrieve(&entity.address, None).await?;
-            let below = self.retrieve(&entity.address, Some(CHILD_REFERENCES)).await?;
+            let own = self.retrieve(&entity.address).await?;
+            let (containers, _) = self.children_of(&entity.address).await?;
             let (_, own) = content_of(&own).ok_or_else(unreadable)?;
             let labels = own.get("lbl").and_then(Value::as_array).cloned().unwrap_or_default();
             let kind = labels.iter().find_map(|it| it.as_str()?.strip_prefix(KIND_LABEL));
             let changed = own.get("lt").and_then(Value::as_str).map(rfc3339);
-            let containers = references_of(&below);
             let containers = containers.iter().filter(|it| it.is(CONTAINER));
             let containers: Vec<&str> = containers.map(|it| it.name.as_str()).collect();
             let now = self.engine.device_now(&entity.name);
@@ -247,7 +276,7 @@ impl ResourceReader {
             });
             devices.insert(entity.name.clone(), device);
         }
-        Ok((devices.into_values().collect(), entities.len() > DEVICES_MAX))
+        Ok((devices.into_values().collect(), is_partial || entities.len() > DEVICES_MAX))
     }
 }
 
@@ -360,10 +389,6 @@ impl ResourceReference {
 
     fn is(&self, kind: ResourceType) -> bool {
         self.resource_type() == Some(kind)
-    }
-
-    fn is_instance(&self) -> bool {
-        self.resource_type().is_some_and(ResourceType::is_instance)
     }
 
     fn document(&self) -> Value {

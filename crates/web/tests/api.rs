@@ -76,7 +76,12 @@ fn a_viewer_sees_names_and_types_and_an_operator_values() {
     assert_eq!(instances[1]["content"], "seeded-97");
     assert!(instances[0]["created"].as_str().unwrap().ends_with('Z'));
     readings_of_a_span(&started, &instances[0]["created"]);
+    let entity = "/api/v1/resources?at=/gw/phd-1&latest=3";
+    let (status, _, refused) = started.get(AccessRole::Operator, entity);
+    let why = refused["error"].as_str().unwrap();
+    assert!(status == 400 && why.contains("containers") && why.contains("type ae"), "{why}");
     for (query, expected) in [
+        ("?at=/gw/phd-1&since=2026-01-31T08:00:00Z", 400),
         ("?at=/gw/nothing", 404),
         ("?at=/gw?rcn=8", 400),
         ("?depth=4", 400),
@@ -90,6 +95,34 @@ fn a_viewer_sees_names_and_types_and_an_operator_values() {
         let path = format!("/api/v1/resources{query}");
         assert_eq!(started.get(AccessRole::Operator, &path).0, expected, "{query}");
     }
+}
+
+/// Each depth is one level more, and nothing is listed twice.
+#[test]
+fn children_are_those_of_the_levels_that_are_asked_for_each_once() {
+    let started = Started::new();
+    with_a_reading(&started);
+    for (to, name) in [("gw/phd-1", "commands"), ("gw/phd-1/commands", "gateway")] {
+        let container = json!({ "m2m:cnt": { "rn": name } });
+        started.create(to, ResourceType::Container, "Cphd-1", &container);
+    }
+    let below = |query: &str| {
+        let path = format!("/api/v1/resources?{query}");
+        let (_, _, found) = started.get(AccessRole::Viewer, &path);
+        let children = found["children"].as_array().unwrap();
+        let addresses = children.iter().map(|it| it["address"].as_str().unwrap().to_owned());
+        let mut addresses: Vec<String> = addresses.filter(|it| it.contains("phd-1")).collect();
+        addresses.sort();
+        addresses
+    };
+    let all = ["", "/commands", "/commands/gateway", "/pulse-rate"];
+    let all = all.map(|name| format!("gw/phd-1{name}"));
+    assert_eq!(below("at=/gw&depth=0"), [""; 0]);
+    assert_eq!(below("at=/gw"), all[..1]);
+    assert_eq!(below("at=/gw&depth=2"), [&all[0], &all[1], &all[3]].map(String::as_str));
+    assert_eq!(below("at=/gw&depth=3"), all);
+    let (_, _, found) = started.get(AccessRole::Viewer, "/api/v1/devices");
+    assert_eq!(found["devices"][0]["containers"], json!(["pulse-rate", "commands"]));
 }
 
 /// A history is read by time, in pieces; `second` is when the second of three readings was created.
@@ -498,6 +531,7 @@ fn a_report_of_the_lab_is_listed_and_opened_in_a_sandbox() {
 #[test]
 fn the_description_of_the_api_is_true() {
     let started = Started::new();
+    with_a_reading(&started);
     let (status, head, document) = started.get(AccessRole::Admin, "/api/v1/openapi.json");
     assert!(status == 200 && head.contains("etag: "), "{head}");
     assert_eq!(document["openapi"], "3.1.0");
@@ -526,6 +560,15 @@ fn the_description_of_the_api_is_true() {
             assert_eq!(stranger == 401, role.is_some(), "{path} is described for {role:?}");
         }
     }
+    let container = "?at=/gw/phd-1/pulse-rate";
+    let schema = &paths["/api/v1/resources"]["get"]["responses"]["200"]["content"];
+    let schema = &schema["application/json"]["schema"];
+    for query in ["", "&latest=2", "&since=2026-01-31T08:00:00Z"] {
+        let path = format!("/api/v1/resources{container}{query}");
+        let (status, _, answer) = started.get(AccessRole::Operator, &path);
+        assert_eq!(status, 200, "{path}: {answer}");
+        fits(&path, &answer, schema);
+    }
     let page = fs::read_to_string(format!("{}/../../docs/web.md", env!("CARGO_MANIFEST_DIR")));
     let page = page.unwrap();
     for path in paths.keys() {
@@ -535,6 +578,15 @@ fn the_description_of_the_api_is_true() {
 
 /// Checks the members that a schema requires, and their types (JSON Schema 2020-12).
 fn fits(path: &str, document: &Value, schema: &Value) {
+    if let Some(schemas) = schema["oneOf"].as_array() {
+        let required = |schema: &Value| schema["required"].as_array().unwrap().clone();
+        let has_all = |schema: &&Value| {
+            required(schema).iter().all(|name| document.get(name.as_str().unwrap()).is_some())
+        };
+        let fitting: Vec<&Value> = schemas.iter().filter(has_all).collect();
+        let [schema] = fitting[..] else { panic!("{path}: fits {}: {document}", fitting.len()) };
+        return fits(path, document, schema);
+    }
     for name in schema["required"].as_array().unwrap() {
         let name = name.as_str().unwrap();
         let member = document.get(name).unwrap_or_else(|| panic!("{path}: no {name}: {document}"));

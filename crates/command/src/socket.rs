@@ -115,8 +115,11 @@ impl Which {
         line: fn(&Value) -> String,
     ) -> anyhow::Result<Exit> {
         let answer = self.ask(request)?;
-        let entries = answer.get(key).and_then(Value::as_array).into_iter().flatten();
-        face.answer(&answer, || entries.map(line).collect())?;
+        let entries = answer.get(key).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        if entries.is_empty() {
+            face.note(&format!("no {key}"));
+        }
+        face.answer(&answer, || entries.iter().map(line).collect())?;
         Ok(Exit::Success)
     }
 

@@ -124,6 +124,18 @@ impl HandlerSpec {
     /// Every finding that refuses it, as for a description; their positions refer to
     /// [`Self::text`].
     pub fn read(&self, links: &[String]) -> Result<HandlerPlacement, Vec<Diagnostic>> {
+        self.read_with_warnings(links).map(|(placement, _)| placement)
+    }
+
+    /// As [`Self::read`], and the findings that warn of what is accepted.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::read`].
+    pub fn read_with_warnings(
+        &self,
+        links: &[String],
+    ) -> Result<(HandlerPlacement, Vec<Diagnostic>), Vec<Diagnostic>> {
         let (text, source) = (self.text(), SourceId::default());
         let mut findings = Findings { source, list: Vec::new() };
         let (document, errors) = DeTable::parse_recoverable(&text);
@@ -145,7 +157,7 @@ impl HandlerSpec {
                 .map(HandlerPlacement::Packets)
         };
         match attachment {
-            Some(attachment) if !has_errors(&findings.list) => Ok(attachment),
+            Some(attachment) if !has_errors(&findings.list) => Ok((attachment, findings.list)),
             _ => Err(findings.list),
         }
     }

@@ -62,7 +62,7 @@ use crate::{
     trace,
 };
 use gatewright_config::{self as config, Config, HandlerPlacement, HandlerSpec};
-use gatewright_diagnostic::{Severity, SourceId};
+use gatewright_diagnostic::{Diagnostic, Severity, SourceId};
 use gatewright_part::{Change, LogLevel};
 use gatewright_planes::{Downtime, RouteOrder, RouteTarget};
 use gatewright_stack::AttachmentId;
@@ -478,13 +478,14 @@ pub fn answer(request: ControlRequest, gateway: &Gateway) -> Result<serde_json::
         }
         ControlRequest::Attach(spec) => {
             let _in_force = gateway.in_force();
-            let id = match placement_of(&spec, gateway)? {
+            let (placement, warnings) = placement_of(&spec, gateway)?;
+            let id = match placement {
                 HandlerPlacement::Messages(attach) => gateway.messages.attach(&attach, &spec),
                 HandlerPlacement::Packets(attach) => gateway.handlers.attach(&attach, &spec),
             };
             let id = id.map_err(|error| error.to_string())?;
             gateway.keep_by_command();
-            Ok(json!({ "id": id.0 }))
+            Ok(json!({ "id": id.0, "warnings": warnings }))
         }
         ControlRequest::Detach { id } => {
             let _in_force = gateway.in_force();
@@ -631,16 +632,28 @@ pub(crate) fn read(text: &str) -> Result<Config, String> {
     }
 }
 
-/// The handler that a request describes, or all findings against it.
-fn placement_of(spec: &HandlerSpec, gateway: &Gateway) -> Result<HandlerPlacement, String> {
-    spec.read(&gateway.links.names()).map_err(|findings| {
-        let told = findings.iter().filter(|found| found.severity == Severity::Error).map(|found| {
-            let label = Some(&found.primary.text).filter(|text| !text.is_empty());
-            let more = label.into_iter().chain(&found.help).map(|text| format!("; {text}"));
-            format!("{}: {}{}", found.code, found.message, more.collect::<String>())
-        });
-        told.collect::<Vec<_>>().join("; ")
-    })
+/// The handler that a request describes, with what is warned of; or all findings against it.
+fn placement_of(
+    spec: &HandlerSpec,
+    gateway: &Gateway,
+) -> Result<(HandlerPlacement, Vec<String>), String> {
+    let names = gateway.links.names();
+    let (placement, warnings) = spec.read_with_warnings(&names).map_err(|findings| {
+        let refusing = findings.iter().filter(|found| found.severity == Severity::Error);
+        refusing.map(in_one_line).collect::<Vec<_>>().join("; ")
+    })?;
+    let is_of_packets = matches!(placement, HandlerPlacement::Packets(_));
+    if is_of_packets && names.iter().all(String::is_empty) {
+        return Err(format!("nothing passes at `{}`: the gateway has no links", spec.at));
+    }
+    Ok((placement, warnings.iter().map(in_one_line).collect()))
+}
+
+/// A finding without an excerpt of the text.
+fn in_one_line(found: &Diagnostic) -> String {
+    let label = Some(&found.primary.text).filter(|text| !text.is_empty());
+    let more = label.into_iter().chain(&found.help).map(|text| format!("; {text}"));
+    format!("{}: {}{}", found.code, found.message, more.collect::<String>())
 }
 
 /// Sends a request to the gateway behind the control socket `path`.

@@ -213,6 +213,21 @@ fn the_last_good_description_runs_in_place_of_one_that_does_not_start() {
     drop(listener);
 }
 
+/// A list without entries is told in words; its JSON is a list.
+#[test]
+fn a_gateway_without_links_says_that_it_has_none() {
+    let folder = describe("no-links", &proxy("one"), &[]);
+    let service = Service::runs(&folder);
+    for (verb, key) in [("route", "routes"), ("neigh", "neighbours"), ("link", "links")] {
+        let said = service.ask(&[verb]);
+        let told = (said.code, said.out.as_str(), said.err.trim_end());
+        assert_eq!(told, (0, "", format!("no {key}").as_str()), "{verb}");
+        assert_eq!(service.ask(&[verb, "--json"]).json()[key], serde_json::json!([]), "{verb}");
+    }
+    let said = service.ask(&["link", "lan"]);
+    assert!(said.code == 1 && said.err.contains("the gateway has none"), "{}", said.err);
+}
+
 /// Who may see events and status is not told what stands in a description that never ran.
 #[test]
 fn no_value_of_a_refused_description_is_in_status_and_events() {

@@ -151,6 +151,7 @@ impl Planes {
     /// The link of a neighbour's address: the named one, or the one whose network contains the
     /// address.
     fn link_of_neighbour(&self, address: IpAddr, link: Option<&str>) -> Result<LinkIndex, String> {
+        self.refuse_without_links("neighbour")?;
         let named = link.map(|name| self.link(name)).transpose()?;
         let found = named.or_else(|| {
             self.change(|control| {
@@ -162,9 +163,17 @@ impl Planes {
                 interfaces.into_iter().find(near).map(|own| own.link)
             })
         });
-        let link = found.ok_or_else(|| format!("on which link is {address}? say --link NAME"))?;
+        let link = found.ok_or_else(|| format!("on which link is {address}? name its `link`"))?;
         self.refuse_shared(Some(link))?;
         Ok(link)
+    }
+
+    /// Refuses what needs a link where there is none.
+    pub(crate) fn refuse_without_links(&self, what: &str) -> Result<(), String> {
+        if self.change(|control| control.host.interfaces().is_empty()) {
+            return Err(format!("the gateway has no links, so there is no {what}"));
+        }
+        Ok(())
     }
 
     /// Refuses a link-layer address that no station of the link can have.

@@ -215,8 +215,10 @@ impl Planes {
         })
     }
 
-    /// Refuses changes where all links are shared with the kernel: only its routes are followed.
+    /// Refuses changes where there are no links, and where all are shared with the kernel: only its
+    /// routes are followed.
     fn refuse_if_shared(&self) -> Result<(), String> {
+        self.refuse_without_links("route")?;
         if self.change(|control| control.host.interfaces().iter().all(|own| own.shared)) {
             return Err("the links are shared with the kernel: change its routes, which are \
                         followed (ip route)"

@@ -7,7 +7,7 @@ use gatewright_gateway::api::ControlRequest;
 use std::net::IpAddr;
 
 /// The shape of its answer.
-pub const JSON: &str = "{id}";
+pub const JSON: &str = "{id, warnings}";
 
 /// Attaches a handler to a running gateway, without losing a packet.
 ///
@@ -98,6 +98,10 @@ impl Attach {
             rules,
         };
         let answer = which.ask(&ControlRequest::Attach(Box::new(spec)))?;
+        let warnings = answer.get("warnings").and_then(serde_json::Value::as_array);
+        for warning in warnings.into_iter().flatten().filter_map(serde_json::Value::as_str) {
+            face.note(&format!("warning: {warning}"));
+        }
         face.answer(&answer, || answer.get("id").map_or_else(String::new, ToString::to_string))?;
         Ok(Exit::Success)
     }

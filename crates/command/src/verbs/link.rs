@@ -70,8 +70,13 @@ impl Link {
         let links: Vec<&Value> = all.iter().filter(asked).collect();
         if let Some(name) = self.name.as_ref().filter(|_| links.is_empty()) {
             let names: Vec<_> = all.iter().map(|link| word(link, "name")).collect();
-            let message = format!("there is no link {name}: {}", names.join(", "));
+            let known =
+                if names.is_empty() { "the gateway has none".into() } else { names.join(", ") };
+            let message = format!("there is no link {name}: {known}");
             return Err(Failure::new(Exit::Negative, message).into());
+        }
+        if all.is_empty() {
+            face.note("no links");
         }
         face.answer(&json!({ "links": links }), || links.iter().map(|link| text(link)).collect())?;
         Ok(Exit::Success)

@@ -1,9 +1,9 @@
 //! A program of the project: its name, its components, and what only it can check.
 
 use crate::exit::{self, Exit, Failure, lacks_resource};
-use crate::{face::Face, lines, signals};
+use crate::{face::Face, lines, signals, verbs::version::Version};
 use anyhow::Result;
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind};
 use gatewright_config::{Config, Program};
 use gatewright_diagnostic::{Code, Diagnostic, Source, Sources};
 use gatewright_gateway::{Assembly, ServedPart, doctor::SystemCheck};
@@ -114,6 +114,14 @@ pub fn main<V: Verbs>(program: &'static CommandLine) -> ExitCode {
             Face::of_process(true, program).failure(Exit::Usage, &in_words(&error));
             lines::settle();
             ExitCode::from(Exit::Usage.code())
+        }
+        Err(error)
+            if error.kind() == ErrorKind::DisplayVersion && asks_for_json(std::env::args_os()) =>
+        {
+            let face = Face::of_process(true, program);
+            let exit = (Version {}).run(face).unwrap_or_else(|error| tell(face, &error));
+            lines::settle();
+            ExitCode::from(exit.code())
         }
         Err(error) => {
             // Help and version are asked for and go to standard output; only a broken pipe can

@@ -386,6 +386,9 @@ fn version_tells_the_packages() {
     assert!(gatewright(&["version"]).out.starts_with(&format!("gatewright {version} (")));
     assert_eq!(gatewright(&["version", "--json"]).json()["version"], version);
     assert_eq!(gatewright(&["--version"]).out, format!("gatewright {version}\n"));
+    for words in [["--version", "--json"], ["--json", "--version"]] {
+        assert_eq!(gatewright(&words).json(), gatewright(&["version", "--json"]).json());
+    }
 }
 
 /// A reader that goes away early, as `head` does, is no failure.

@@ -29,9 +29,10 @@ pub const JSON: &str = "{program, control: {process, ms, lost}, data: {before, p
 /// It is for gateways with `[planes] mode = "process"`. The new program begins in the control
 /// plane's process, with the same arguments, and adopts the data plane, which forwards meanwhile.
 /// Then the data plane's process is exchanged; frames that arrive until its links are open again are
-/// lost where links are exclusive, and forwarded by the kernel where they are shared. Says how long
-/// each took, how many packets were dropped during the first, and how many frames arrived during the
-/// second. A data plane that was given up is started again by the new control plane.
+/// lost where links are exclusive, and forwarded by the kernel where they are shared, if forwarding is
+/// on there; handlers do not see them. Says how long each took, how many packets were dropped during
+/// the first, and how many frames arrived during the second. A data plane that was given up is started
+/// again by the new control plane.
 ///
 /// A program whose planes do not understand the running ones is refused, and nothing is changed. So
 /// is a description that this program or BINARY refuses, that cannot be read, or that needs a
@@ -68,7 +69,7 @@ impl Upgrade {
             return Err(Failure::new(Exit::Negative, text).into());
         }
         let program = NewProgram::of(self.program.as_deref(), number(planes, "control"))?;
-        let (ours, theirs) = (word(planes, "version"), program.version()?);
+        let (ours, theirs) = (word(planes, "version"), program.version(face)?);
         if ours != theirs {
             let text = format!(
                 "{} does not fit: its planes are of version {theirs}, the running ones of {ours}; \
@@ -138,7 +139,7 @@ impl Upgrade {
             face.findings(&read.findings, &read.sources);
             return Err(refused(Exit::Configuration, &read.first_error()));
         }
-        program.check(file)?;
+        program.check(face, file)?;
         if !runs {
             return Ok(());
         }

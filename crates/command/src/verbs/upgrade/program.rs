@@ -2,6 +2,7 @@
 
 use crate::{
     exit::{Exit, Failure},
+    face::Face,
     verbs::status::{list, number, word},
 };
 use nix::{
@@ -15,7 +16,7 @@ use std::{
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::mpsc::channel,
+    sync::mpsc::{RecvTimeoutError, channel},
     thread,
     time::Duration,
 };
@@ -31,6 +32,8 @@ const DELETED: &str = " (deleted)";
 const VERSION_WITHIN: Duration = Duration::from_secs(10);
 /// Maximum time for the program to check a description with its programs.
 const CHECKED_WITHIN: Duration = Duration::from_secs(30);
+/// How long it may take to answer before the user is told that it is waited for.
+const TOLD_AFTER: Duration = Duration::from_secs(2);
 /// Maximum octets of an answer.
 const ANSWER_MAX: u64 = 16 << 20;
 
@@ -46,7 +49,8 @@ impl NewProgram {
         };
         found.map(Self).map_err(|error| {
             let named = named.unwrap_or(Path::new("the gateway's program"));
-            Failure::new(Exit::Usage, format!("{}: {error}: say BINARY", named.display()))
+            let text = format!("{}: {error}: say BINARY", named.display());
+            Failure::new(Exit::Configuration, text)
         })
     }
 
@@ -56,14 +60,14 @@ impl NewProgram {
     }
 
     /// The version of its planes.
-    pub(super) fn version(&self) -> Result<String, Failure> {
-        let value = self.ask(&["version", "--json"], VERSION_WITHIN)?;
+    pub(super) fn version(&self, face: Face) -> Result<String, Failure> {
+        let value = self.ask(face, &["version", "--json"], VERSION_WITHIN)?;
         Ok(word(&value, "planes").to_owned())
     }
 
     /// Has it check the description in `file`; the first error is the failure.
-    pub(super) fn check(&self, file: &str) -> Result<(), Failure> {
-        let value = self.ask(&["check", "--json", file], CHECKED_WITHIN)?;
+    pub(super) fn check(&self, face: Face, file: &str) -> Result<(), Failure> {
+        let value = self.ask(face, &["check", "--json", file], CHECKED_WITHIN)?;
         if value.get("ok").and_then(Value::as_bool) == Some(true) {
             return Ok(());
         }
@@ -74,14 +78,18 @@ impl NewProgram {
         Err(Failure::new(Exit::Configuration, text))
     }
 
-    /// What it answers to `arguments`, as data.
-    fn ask(&self, arguments: &[&str], within: Duration) -> Result<Value, Failure> {
+    /// What it answers to `arguments`, as data; says that it waits if that takes long.
+    fn ask(&self, face: Face, arguments: &[&str], within: Duration) -> Result<Value, Failure> {
         let failed = |why: String| {
             let text = format!("{} is no such program: {why}; {UNCHANGED}", self.0.display());
-            Failure::new(Exit::Usage, text)
+            Failure::new(Exit::Configuration, text)
         };
-        let told = output(Command::new(&self.0).args(arguments), within);
         let asked = arguments.get(..2).unwrap_or(arguments).join(" ");
+        let tell = || {
+            let (program, seconds) = (self.0.display(), within.as_secs());
+            face.note(&format!("{program} is to answer `{asked}` within {seconds} s: waiting"));
+        };
+        let told = output(Command::new(&self.0).args(arguments), [TOLD_AFTER, within], tell);
         let told = told.map_err(|error| match error.kind() {
             io::ErrorKind::TimedOut => {
                 failed(format!("it does not answer `{asked}` within {} s", within.as_secs()))
@@ -104,8 +112,12 @@ fn in_a_line(finding: &Value) -> String {
 }
 
 /// What a program writes to its standard output until it closes it. The program and all that it has
-/// started in its process group are then ended.
-fn output(command: &mut Command, within: Duration) -> io::Result<Vec<u8>> {
+/// started in its process group are then ended. Calls `on_late` if that takes longer than `patience`.
+fn output(
+    command: &mut Command,
+    [patience, within]: [Duration; 2],
+    on_late: impl FnOnce(),
+) -> io::Result<Vec<u8>> {
     let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.process_group(0).spawn()?;
     let (tell, told) = channel();
@@ -118,7 +130,13 @@ fn output(command: &mut Command, within: Duration) -> io::Result<Vec<u8>> {
         };
         thread::Builder::new().name("program".to_owned()).spawn(read)?;
     }
-    let told = told.recv_timeout(within);
+    let told = match told.recv_timeout(patience.min(within)) {
+        Err(RecvTimeoutError::Timeout) if patience < within => {
+            on_late();
+            told.recv_timeout(within - patience)
+        }
+        told => told,
+    };
     if let Ok(group) = i32::try_from(child.id()) {
         // It may have ended by itself; its number is not given to another before it is waited for.
         let _ended = killpg(Pid::from_raw(group), Signal::SIGKILL);
@@ -133,7 +151,18 @@ mod tests {
     use std::time::Instant;
 
     fn shell(script: &str, within: Duration) -> io::Result<Vec<u8>> {
-        output(Command::new("sh").args(["-c", script]), within)
+        output(Command::new("sh").args(["-c", script]), [within; 2], || ())
+    }
+
+    #[test]
+    fn the_user_is_told_that_a_program_is_waited_for() {
+        for (script, is_late) in [("sleep 1000", true), ("printf one", false)] {
+            let patience = Duration::from_millis(if is_late { 10 } else { 60_000 });
+            let times = [patience, patience + Duration::from_millis(10)];
+            let mut told = 0;
+            let answer = output(Command::new("sh").args(["-c", script]), times, || told += 1);
+            assert_eq!((answer.is_err(), told), (is_late, u32::from(is_late)), "{script}");
+        }
     }
 
     #[test]

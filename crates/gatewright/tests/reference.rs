@@ -47,9 +47,14 @@ fn keys_are_current() {
     is_current("keys", "Keys of a description", intro, &body);
 }
 
+/// What `--help` prints of a verb.
+fn printed(words: &[&str]) -> String {
+    gatewright(&[words, &["--help"]].concat()).out.trim_end().to_owned()
+}
+
 /// The text of a verb's help without what all verbs have.
 fn help(words: &[&str]) -> (String, String) {
-    let said = gatewright(&[words, &["--help"]].concat()).out;
+    let said = printed(words);
     let (said, _) = said.split_once("\nExit codes:").unwrap_or((&said, ""));
     let (text, shape) = said.split_once("\nWith --json: ").unwrap_or((said, ""));
     (text.trim_end().to_owned(), shape.trim_end().to_owned())
@@ -75,9 +80,9 @@ fn verbs_and_answers_are_current() {
         let (text, shape) = help(&[verb]);
         let first = text.split("\n\n").next().unwrap().replace('\n', " ");
         writeln!(list, "| [`{verb}`](verbs/{verb}.md) | {first} |").unwrap();
-        let mut body = format!("```text\n{text}\n```\n\n");
+        let mut body = format!("```text\n{}\n```\n\n", printed(&[verb]));
         for part in verbs(&text) {
-            let text = help(&[verb, &part]).0;
+            let text = printed(&[verb, &part]);
             write!(body, "## gatewright {verb} {part}\n\n```text\n{text}\n```\n\n").unwrap();
         }
         let intro = format!("As `gatewright {verb} --help` prints it ([all verbs](../verbs.md)).");

@@ -50,6 +50,8 @@ const OPENED: &str = "GATEWRIGHT_DATA_TEST_OPENED";
 const ROUTES_MAX: u32 = 100;
 const PATIENCE: Duration = Duration::from_secs(30);
 const HANDLER: AttachmentId = AttachmentId(7);
+/// Listeners of another user at names of a data plane.
+const FULL_LISTENERS: u32 = 300;
 /// Time for a data plane that reads again to be given the latest memo; half a second is needed.
 const TAKEN_WITHIN: Duration = Duration::from_secs(3);
 
@@ -108,8 +110,11 @@ fn stranger() -> Result<(), Failed> {
          print('listens', flush=True)\n\
          time.sleep(60)\n";
     let name = format!("stranger-{}", std::process::id());
+    // Their queues are full: they are neither connected to nor known for another user's.
+    let ends = (0..FULL_LISTENERS).map(|number| format!("/{number:032x}"));
     let mut child = Command::new("python3")
         .args(["-c", LISTENS, &name, "", "/", "/0", "/ffffffffffffffffffffffffffffffff"])
+        .args(ends)
         .stdout(Stdio::piped())
         .uid(65_534)
         .gid(65_534)
@@ -122,6 +127,7 @@ fn stranger() -> Result<(), Failed> {
     let (started, ..) = start(&name);
     let process = started.process.id();
     let again = FoundPlane::find(&name).map(drop);
+    assert!(child.try_wait()?.is_none(), "nobody waited for the listeners' end");
     child.kill()?;
     child.wait()?;
     assert!(matches!(found, Ok(false)), "{found:?}");

@@ -1,7 +1,10 @@
 //! The data plane's process beside its control planes: the one that is there, its end, and the next.
 
-use super::handshake::{
-    self, AdoptOrder, AdoptReport, OpenLinks, PeerMessage, Restored, Shared, Sleepers,
+use super::{
+    handshake::{
+        self, AdoptOrder, AdoptReport, OpenLinks, PeerMessage, Restored, Shared, Sleepers,
+    },
+    names::{self, is_own},
 };
 use crate::{
     error::{DataError, failed, refused},
@@ -15,24 +18,15 @@ use gatewright_link::{KernelTables, LinkInfo};
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{FoundApplication, Wake};
 use nix::{
-    errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},
-    sys::{
-        signal::{SigSet, Signal},
-        socket::{
-            AddressFamily, SockFlag, SockType, UnixAddr, getsockopt, socket,
-            sockopt::PeerCredentials,
-        },
-    },
+    sys::signal::{SigSet, Signal},
 };
 use std::{
     collections::BTreeMap,
-    fs::{self, File},
-    io::{self, Read as _},
+    io,
     os::{
-        fd::{AsFd, AsRawFd, BorrowedFd},
-        linux::net::SocketAddrExt,
-        unix::net::{SocketAddr, UnixListener, UnixStream},
+        fd::{AsFd, BorrowedFd},
+        unix::net::{UnixListener, UnixStream},
     },
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -278,15 +272,6 @@ fn start_thread(
     started.map(drop).map_err(failed("start a thread"))
 }
 
-/// How the abstract names of a data plane begin. They are in no file system, and end with its process.
-///
-/// Anybody in the network namespace can listen at such a name. So the rest of the name is random,
-/// which nobody can take beforehand, and whoever listens at one is asked only if it runs as this
-/// user or as root.
-fn prefix(name: &str) -> String {
-    format!("gatewright-data/{name}/")
-}
-
 /// Refuses to start for a control plane that has died since it gave the order.
 pub(super) fn check_control(stream: &UnixStream) -> Result<(), DataError> {
     // The end is told without being asked for.
@@ -300,7 +285,7 @@ pub(super) fn check_control(stream: &UnixStream) -> Result<(), DataError> {
 /// Listens for later control planes.
 pub(super) fn listen(name: &str, control: &UnixStream) -> Result<UnixListener, DataError> {
     let deadline = Instant::now() + OTHER_GONE_WITHIN;
-    while let Some(other) = connect(name)? {
+    while let Some(other) = names::connect(name)? {
         check_control(control)?;
         if Instant::now() > deadline {
             let process = other.process;
@@ -311,84 +296,13 @@ pub(super) fn listen(name: &str, control: &UnixStream) -> Result<UnixListener, D
         drop(other);
         std::thread::sleep(LOOK_EVERY);
     }
-    let mut end = [0; 16];
-    let bound = File::open("/dev/urandom")
-        .and_then(|mut random| random.read_exact(&mut end))
-        .and_then(|()| {
-            let end = u128::from_ne_bytes(end);
-            SocketAddr::from_abstract_name(format!("{}{end:032x}", prefix(name)))
-        })
-        .and_then(|address| UnixListener::bind_addr(&address));
-    bound.map_err(failed("listen for a later control plane"))
+    names::bind(name).map_err(failed("listen for a later control plane"))
 }
 
 /// How long another data plane of the same name may take to end: one whose control plane died while
 /// it started ends when it cannot report.
 const OTHER_GONE_WITHIN: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-
-/// A data plane that is connected to.
-pub(super) struct ConnectedPlane {
-    pub(super) stream: UnixStream,
-    /// Its process, as the kernel says it.
-    pub(super) process: u32,
-}
-
-/// Connects to the data plane of this name, if one runs.
-///
-/// # Errors
-///
-/// [`DataError::System`] if the kernel does not list its sockets; [`DataError::Refused`] if the data
-/// plane is a process of another process namespace.
-pub(super) fn connect(name: &str) -> Result<Option<ConnectedPlane>, DataError> {
-    let listed = fs::read("/proc/thread-self/net/unix").map_err(failed("list sockets"))?;
-    let start = format!("@{}", prefix(name));
-    for line in listed.split(|octet| *octet == b'\n') {
-        // Num RefCount Protocol Flags Type St Inode Path
-        let path = line.rsplit(|octet| *octet == b' ').next().unwrap_or_default();
-        if !path.starts_with(start.as_bytes()) {
-            continue;
-        }
-        let Some(stream) = path.get(1..).and_then(try_connect) else { continue };
-        let Ok(peer) = getsockopt(&stream, PeerCredentials) else { continue };
-        if !is_own(&stream) {
-            continue;
-        }
-        // Zero for a process of another namespace.
-        let process = u32::try_from(peer.pid()).unwrap_or(0);
-        if process == 0 {
-            let text = format!("the data plane of {name} is a process of another container");
-            return Err(refused(text));
-        }
-        return Ok(Some(ConnectedPlane { stream, process }));
-    }
-    Ok(None)
-}
-
-/// Connects to an abstract name without waiting: a stranger that accepts nothing must not stop this
-/// process.
-fn try_connect(name: &[u8]) -> Option<UnixStream> {
-    let address = UnixAddr::new_abstract(name).ok()?;
-    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None).ok()?;
-    for _attempt in 0..CONNECT_ATTEMPTS {
-        match nix::sys::socket::connect(socket.as_raw_fd(), &address) {
-            Ok(()) => {
-                let stream = UnixStream::from(socket);
-                stream.set_nonblocking(false).ok()?;
-                return Some(stream);
-            }
-            // Others wait to be accepted.
-            Err(Errno::EAGAIN) => std::thread::sleep(CONNECT_EVERY),
-            Err(_) => return None,
-        }
-    }
-    None
-}
-
-/// Attempts to connect to a listener whose queue is full, and the time between two.
-const CONNECT_ATTEMPTS: usize = 20;
-const CONNECT_EVERY: Duration = Duration::from_millis(5);
 
 /// Holds the signals that end the process back from all threads that start from here.
 pub(super) fn hold_signals() -> Result<(), DataError> {
@@ -457,12 +371,6 @@ fn accept(shared: &Arc<ServerShared>, listener: &UnixListener) {
 
 /// Maximum time for the first message of a control plane.
 const HELLO_WITHIN: Duration = Duration::from_secs(2);
-
-/// Whether the other end runs as the same user, or as root.
-fn is_own(stream: &UnixStream) -> bool {
-    let own = nix::unistd::geteuid().as_raw();
-    getsockopt(stream, PeerCredentials).is_ok_and(|peer| peer.uid() == own || peer.uid() == 0)
-}
 
 /// Maximum time in which the requests of a control plane that is gone are taken.
 const TAKEN_WITHIN: Duration = Duration::from_secs(1);

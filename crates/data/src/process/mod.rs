@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `server.rs` | the process itself: workers and requests |
 //! | `adoption.rs` | the process beside its control planes: the one that is there, its end, the next |
+//! | `names.rs` | the names at which a later control plane finds it |
 //! | `sockets.rs`, `captured.rs` | the control plane's sockets there; captured packets on their way up |
 //! | `port.rs`, `uplink.rs` | the control plane's ends of the rings: requests and answers; datagrams and packets |
 //! | `supervisor.rs`, `arrived.rs` | starts the process, finds it, starts it again when it dies, and exchanges it; frames that arrive meanwhile |
@@ -26,6 +27,7 @@ mod files;
 mod handshake;
 mod held;
 mod message;
+mod names;
 mod orders;
 mod passing;
 mod port;

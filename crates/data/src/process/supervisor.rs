@@ -2,7 +2,6 @@
 //! it again when it dies.
 
 use super::{
-    adoption::{self, ConnectedPlane},
     arrived::arrived,
     connection::{
         Asked, Connection, MEMO_OCTETS_MAX, Now, STOPPED_WITHIN, await_end, has_ended, launch,
@@ -13,6 +12,7 @@ use super::{
     },
     held::PassedDown,
     message::Incoming,
+    names::{self, ConnectedPlane},
     port::ProcessPort,
     uplink::Uplink,
 };
@@ -159,7 +159,7 @@ impl FoundPlane {
     pub fn find(name: &str) -> Result<Option<Self>, DataError> {
         let deadline = Instant::now() + GONE_WITHIN;
         loop {
-            let Some(ConnectedPlane { stream, process }) = adoption::connect(name)? else {
+            let Some(ConnectedPlane { stream, process }) = names::connect(name)? else {
                 return Ok(None);
             };
             let order = AdoptOrder { version: handshake::process_version() };

@@ -75,6 +75,7 @@ fn main() {
         Trial::test("a_data_plane_that_dies_five_times_is_given_up_until_an_order", given_up),
         Trial::test("one_that_was_given_up_starts_without_the_link_at_fault", given_up_for_a_link),
         Trial::test("a_data_plane_outlives_its_control_plane_and_is_adopted", adopted),
+        Trial::test("a_data_plane_that_stands_still_is_an_error_that_names_it", stands_still),
         Trial::test("a_memo_that_is_taken_late_replaces_the_one_before", memo_taken_late),
         Trial::test("a_data_plane_without_a_name_ends_with_its_control_plane", ends_with_it),
         Trial::test("a_data_plane_that_starts_ends_with_its_control_plane", ends_while_it_starts),
@@ -471,6 +472,29 @@ fn adopted() -> Result<(), Failed> {
     drop(started);
     gone(process);
     assert!(FoundPlane::find(&name)?.is_none());
+    Ok(())
+}
+
+/// It is found, and does not answer; when it goes on it is adopted.
+fn stands_still() -> Result<(), Failed> {
+    let name = format!("killed-test-still-{}", std::process::id());
+    let (mut control, process) = other(&name)?;
+    let stopped = Pid::from_raw(process.try_into()?);
+    kill(stopped, Signal::SIGSTOP)?;
+    control.kill()?;
+    control.wait()?;
+    let (tell, told) = channel();
+    let asked = name.clone();
+    // It would wait for ever.
+    std::thread::spawn(move || tell.send(FoundPlane::find(&asked).map(drop)));
+    let refused = told.recv_timeout(PATIENCE);
+    kill(stopped, Signal::SIGCONT)?;
+    let said = refused?.unwrap_err().to_string();
+    let expected = format!("{name} (process {process}) has not answered within 5 s");
+    assert!(said.contains(&expected), "{said}");
+    assert!(said.contains(&format!("`kill -CONT {process}`")), "{said}");
+    FoundPlane::find(&name)?.ok_or("it is gone")?.stop();
+    gone(process);
     Ok(())
 }
 

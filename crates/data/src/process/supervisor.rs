@@ -33,7 +33,7 @@ use gatewright_tables::WorkerHistograms;
 use std::{
     collections::VecDeque,
     ffi::OsString,
-    fmt,
+    fmt, io,
     os::{fd::AsFd, unix::net::UnixStream},
     path::PathBuf,
     sync::{Arc, PoisonError, atomic::Ordering, mpsc::sync_channel},
@@ -147,6 +147,9 @@ const HELD_ATTEMPTS: u32 = 2;
 /// left.
 const ORDERED_WITHIN: Duration = Duration::from_secs(1);
 
+/// Maximum time for a data plane that was found to answer.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
+
 /// Maximum time for a data plane to find that its control plane has gone.
 const GONE_WITHIN: Duration = Duration::from_secs(2);
 
@@ -155,17 +158,15 @@ impl FoundPlane {
     ///
     /// # Errors
     ///
-    /// [`DataError::Refused`] if it runs and has a control plane, or is of another version.
+    /// [`DataError::Refused`] if it runs and has a control plane, does not answer, or is of another
+    /// version.
     pub fn find(name: &str) -> Result<Option<Self>, DataError> {
         let deadline = Instant::now() + GONE_WITHIN;
         loop {
             let Some(ConnectedPlane { stream, process }) = names::connect(name)? else {
                 return Ok(None);
             };
-            let order = AdoptOrder { version: handshake::process_version() };
-            let asked = handshake::say(&stream, &order, None)
-                .and_then(|()| handshake::hear_shared::<Result<AdoptReport, DataError>>(&stream));
-            match asked {
+            match ask(&stream) {
                 Ok((Ok(report), Some(shared))) => {
                     // Not what it says of itself: this number is killed if it does not answer.
                     let report = AdoptReport { process, ..report };
@@ -174,6 +175,7 @@ impl FoundPlane {
                 // It may have found out in a moment that its control plane is gone.
                 Ok((Err(_), _)) if Instant::now() < deadline => std::thread::sleep(RETRY_EVERY),
                 Ok((Err(error), _)) => return Err(error),
+                Err(error) if is_late(&error) => return Err(standing_still(name, process)),
                 // It has ended between two words.
                 Err(error) if has_ended(&error) && Instant::now() < deadline => {
                     std::thread::sleep(RETRY_EVERY);
@@ -246,6 +248,33 @@ impl FoundPlane {
         let _gone = handshake::tell(&self.stream, &PeerMessage::Stop, &[]);
         await_end(&self.stream);
     }
+}
+
+/// Asks a data plane to be adopted.
+fn ask(stream: &UnixStream) -> io::Result<(Result<AdoptReport, DataError>, Option<Shared>)> {
+    stream.set_read_timeout(Some(ANSWERED_WITHIN))?;
+    stream.set_write_timeout(Some(ANSWERED_WITHIN))?;
+    let order = AdoptOrder { version: handshake::process_version() };
+    let asked = handshake::say(stream, &order, None)
+        .and_then(|()| handshake::hear_shared::<Result<AdoptReport, DataError>>(stream))?;
+    stream.set_read_timeout(None)?;
+    stream.set_write_timeout(None)?;
+    Ok(asked)
+}
+
+/// Whether nothing has come, or gone, in time.
+fn is_late(error: &io::Error) -> bool {
+    use io::ErrorKind::{TimedOut, WouldBlock};
+    matches!(error.kind(), TimedOut | WouldBlock)
+}
+
+fn standing_still(name: &str, process: u32) -> DataError {
+    refused(format!(
+        "the data plane of {name} (process {process}) has not answered within {} s: if it is \
+         stopped, `kill -CONT {process}` lets it go on, and else `kill -KILL {process}` ends it; \
+         then start again",
+        ANSWERED_WITHIN.as_secs()
+    ))
 }
 
 impl DataProcess {

@@ -169,9 +169,15 @@ fn ends_with_block(file: &File, len: u64) -> io::Result<bool> {
 /// Opens a file that may be overwritten, at its beginning and as it is.
 fn open_for_writing(path: &Path, creates: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create(creates).truncate(false);
     // A FIFO's end would wait for the other one (fifo(7)).
-    let mut file = options.custom_flags(libc::O_NONBLOCK).open(path)?;
+    options.read(true).write(true).custom_flags(libc::O_NONBLOCK);
+    let mut file = match options.open(path) {
+        Err(error) if creates && error.kind() == io::ErrorKind::NotFound => {
+            // A new file is made at this path alone, not where a symbolic link leads.
+            options.create_new(true).open(path).map_err(no_new_file)?
+        }
+        opened => opened?,
+    };
     let about = file.metadata()?;
     if about.file_type().is_char_device() {
         return Ok(file);
@@ -199,6 +205,14 @@ fn is_capture(file: &mut File) -> io::Result<bool> {
     Ok([u32::from_le_bytes(magic), u32::from_be_bytes(magic)].iter().any(|it| known.contains(it)))
 }
 
+fn no_new_file(error: io::Error) -> io::Error {
+    if error.kind() != io::ErrorKind::AlreadyExists {
+        return error;
+    }
+    let text = "a symbolic link that leads to no file is there, and is not followed";
+    io::Error::new(error.kind(), text)
+}
+
 fn not_regular() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")
 }
@@ -208,6 +222,25 @@ mod tests {
     use super::*;
 
     use std::process::Command;
+
+    /// A file is not made where a symbolic link leads that somebody put there.
+    #[test]
+    fn a_dangling_symbolic_link_is_not_followed() {
+        let folder = std::env::temp_dir().join(format!("gw-dangling-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let (path, behind) = (folder.join("lan.pcapng"), folder.join("behind"));
+        std::os::unix::fs::symlink(&behind, &path).unwrap();
+        for opened in [create(&path), replace(&path)] {
+            let error = opened.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::AlreadyExists, "{error}");
+            assert!(error.to_string().contains("is not followed"), "{error}");
+        }
+        assert!(!behind.exists());
+        // One that leads to a file of the operator's is that file.
+        fs::write(&behind, "").unwrap();
+        create(&path).unwrap();
+        fs::remove_dir_all(folder).unwrap();
+    }
 
     #[test]
     fn only_captures_and_empty_files_are_overwritten() {

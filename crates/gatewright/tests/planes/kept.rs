@@ -116,7 +116,7 @@ pub(super) fn captures_go_on() {
         let read =
             Command::new("tshark").arg("-r").arg(&capture).args(["-Y", "icmp"]).output().unwrap();
         assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
-        read.stdout.iter().filter(|octet| **octet == b'\n').count()
+        String::from_utf8_lossy(&read.stdout).lines().count()
     };
     let mut most = 0;
     let mut grows = |when: &str| {

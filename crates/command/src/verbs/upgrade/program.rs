@@ -133,7 +133,7 @@ fn output(
     let told = match told.recv_timeout(patience.min(within)) {
         Err(RecvTimeoutError::Timeout) if patience < within => {
             on_late();
-            told.recv_timeout(within - patience)
+            told.recv_timeout(within.saturating_sub(patience))
         }
         told => told,
     };

@@ -1,6 +1,7 @@
 //! `gatewright diag`: an archive for who helps from afar, without secrets and health values.
 
 mod archive;
+mod callers;
 mod scrub;
 
 use super::{doctor::all_checks, status::word};
@@ -13,6 +14,7 @@ use crate::{
 };
 use anyhow::Result;
 use archive::Archive;
+use callers::number_callers;
 use gatewright_config::{Config, redacted};
 use gatewright_diagnostic::{Diagnostic, SourceId, Sources};
 use gatewright_gateway::api::ControlRequest;
@@ -33,7 +35,8 @@ pub const JSON: &str = "{file, entries: [{name, octets}], removed, devices}, rem
 ///
 /// It has version, description, status, events, metrics, and what `doctor` finds. Passwords, values
 /// of parameters, originators, labels and comments are removed from the description, and wherever
-/// else they occur; devices' identities are replaced by numbers. Nothing of what the service entity
+/// else they occur; devices' identities, and in events the names of tokens and certificates of the
+/// web interface, are replaced by numbers. Nothing of what the service entity
 /// stores is read. Look into it before you send it.
 ///
 /// Without a running gateway it has what can be had.
@@ -62,8 +65,9 @@ const SYSTEM: [&str; 5] =
 
 const README: &str = "\
 Made by `gatewright diag`. Removed: values of keys that are secrets or may name persons, wherever they
-occur, comments, and the names of devices, which are numbered (device-1). No readings are in it: nothing
-that the service entity stores was read.
+occur, comments, the names of devices, which are numbered (device-1), and in events the names of callers
+of the web interface (caller-1), but not their addresses. No readings are in it: nothing that the service
+entity stores was read.
 
 version.json      the program
 description.toml  the description without what is removed
@@ -157,7 +161,9 @@ impl Diag {
     ) -> Result<()> {
         match self.which.ask(request) {
             Ok(Value::String(text)) => archive.file(name, scrubber.text(&text).as_bytes()),
-            Ok(value) => archive.json(name, &scrubber.value(without_quotes(value)))?,
+            Ok(value) => {
+                archive.json(name, &scrubber.value(number_callers(without_quotes(value))))?
+            }
             Err(failure) => {
                 face.note(&format!("{name}: {}", failure.message));
                 archive.file(name, scrubber.text(&failure.message).as_bytes());

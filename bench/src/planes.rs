@@ -154,10 +154,14 @@ impl<'a> TwoPlanes<'a> {
 
     /// The milliseconds that the last start took to adopt the data plane.
     fn adopted_within(&self) -> Result<f64, String> {
-        let log = self.log();
-        let within = log.split(", within ").nth(1).and_then(|rest| rest.split(' ').next());
-        let us: Option<f64> = within.and_then(|us| us.parse().ok());
-        us.map(|us| us / 1e3).ok_or_else(|| format!("nothing was adopted:\n{log}"))
+        let told = || {
+            let log = self.log();
+            let (us, _) = log.split_once(", within ")?.1.split_once(' ')?;
+            us.parse::<f64>().ok()
+        };
+        // The log is written beside the answers at the control socket, and may come after them.
+        wait_until(WITHIN, || told().is_some());
+        told().map(|us| us / 1e3).ok_or_else(|| format!("nothing was adopted:\n{}", self.log()))
     }
 }
 

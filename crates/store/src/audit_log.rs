@@ -89,6 +89,11 @@ impl AuditLog {
         Ok(())
     }
 
+    /// Whether the last entry could not be written.
+    pub const fn is_failing(&self) -> bool {
+        self.lost > 0
+    }
+
     /// Entries that were dropped to make room, since it was opened.
     pub const fn dropped(&self) -> u64 {
         self.database.chain.dropped

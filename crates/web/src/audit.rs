@@ -14,8 +14,9 @@
 //! What changes the gateway has two entries. Where the first cannot be stored nothing is changed.
 //!
 //! Entries that change no description are limited: of each operation, a caller has so many an hour. The
-//! rest of that hour is counted in one entry, `Counted` with `count`. So no caller can push out what
-//! others have done. Entries of changes of the description wait for no others, and are kept when the
+//! rest of that hour is counted, in entries `Counted` with `count`: those since the one before, which
+//! are more than it says while its `end` is `waits`. So no caller can push out what others have done.
+//! While the log fails, what would be counted has to be stored, too. Entries of changes of the description wait for no others, and are kept when the
 //! log has no more room.
 
 mod budget;
@@ -28,7 +29,7 @@ use crate::{
     session::Caller,
     site::{Asked, Site},
 };
-use budget::{CountedEntries, EntryBudgets};
+use budget::{CountedEntries, EntryBudgets, Taken};
 use gatewright_gateway::{LogEvent, LogLevel};
 use gatewright_store::{AuditLog, StoreError};
 use hyper::StatusCode;
@@ -119,12 +120,13 @@ impl WebAudit {
     fn add(&self, (endpoint, caller): (Endpoint, &str), text: &str) -> Result<(), StoreError> {
         let mut limited = self.lock();
         let now = Instant::now();
-        let counted = limited.budgets.ended(now);
-        limited.add_counted(&counted)?;
-        if !endpoint.changes_description() && !limited.budgets.take((endpoint, caller), now) {
-            return Ok(());
+        for counted in limited.budgets.ended(now) {
+            limited.add_counted(&counted, now)?;
         }
-        limited.log.add(now_micros(), text)
+        if endpoint.changes_description() {
+            return limited.log.add(now_micros(), text);
+        }
+        limited.add_limited((endpoint, caller), text, now)
     }
 
     /// A poisoned lock is safe here: an entry is stored or not.
@@ -134,13 +136,41 @@ impl WebAudit {
 }
 
 impl LimitedLog {
-    /// Stores how many entries of each caller were only counted.
-    fn add_counted(&mut self, counted: &[CountedEntries]) -> Result<(), StoreError> {
-        counted.iter().try_for_each(|CountedEntries { endpoint, caller, count }| {
-            let of = format!("{endpoint:?}");
-            let entry = json!({ "op": "Counted", "of": of, "fr": caller, "count": count });
-            self.log.add(now_micros(), &entry.to_string())
-        })
+    /// Stores an entry of a caller, or counts it.
+    fn add_limited(
+        &mut self,
+        caller: (Endpoint, &str),
+        text: &str,
+        now: Instant,
+    ) -> Result<(), StoreError> {
+        let key = self.budgets.key(caller);
+        let taken = self.budgets.take(&key, now);
+        let stored = match taken {
+            Taken::Entry => self.log.add(now_micros(), text),
+            // What cannot be stored stops changes, whether they have entries or are counted.
+            Taken::Counted if !self.log.is_failing() => return Ok(()),
+            Taken::Counted | Taken::CountedDue => match self.budgets.untold(&key) {
+                Some(counted) => self.add_counted(&counted, now),
+                None => Ok(()),
+            },
+        };
+        if stored.is_err() {
+            self.budgets.give_back(&key, taken);
+        }
+        stored
+    }
+
+    /// Stores how many entries of a caller were only counted.
+    fn add_counted(&mut self, counted: &CountedEntries, now: Instant) -> Result<(), StoreError> {
+        let CountedEntries { key: (endpoint, caller), count, ended } = counted;
+        let of = format!("{endpoint:?}");
+        let mut entry = json!({ "op": "Counted", "of": of, "fr": caller, "count": count });
+        if let (false, Some(members)) = (ended, entry.as_object_mut()) {
+            members.insert("end".to_owned(), WAITS.into());
+        }
+        self.log.add(now_micros(), &entry.to_string())?;
+        self.budgets.told(counted, now);
+        Ok(())
     }
 }
 
@@ -148,11 +178,15 @@ impl LimitedLog {
 impl Drop for WebAudit {
     fn drop(&mut self) {
         let mut limited = self.lock();
-        let counted = limited.budgets.end();
-        // Nobody is left to be told.
-        let _lost = limited.add_counted(&counted);
+        for counted in limited.budgets.all() {
+            // Nobody is left to be told.
+            let _lost = limited.add_counted(&counted, Instant::now());
+        }
     }
 }
+
+/// The end of what goes on.
+const WAITS: &str = "waits";
 
 /// Microseconds since 1970.
 fn now_micros() -> u64 {
@@ -210,7 +244,7 @@ impl Site {
     pub(crate) async fn begin_change(&self, asked: &Asked<'_>) -> Result<(), WebRefusal> {
         let Some(change) = &asked.audited else { return Ok(()) };
         let of = asked.about.get().map(String::as_str);
-        change.store(of, AuditEnd::Begun("waits")).await.map_err(|why| {
+        change.store(of, AuditEnd::Begun(WAITS)).await.map_err(|why| {
             self.audit_failed(&why);
             let why = "the change cannot be logged, so nothing is changed: `gatewright events` on \
                        the gateway says why";
@@ -256,6 +290,75 @@ mod tests {
         let changes = all.filter(|endpoint| endpoint.changes_description());
         let names: Vec<_> = changes.map(|endpoint| format!("{endpoint:?}")).collect();
         assert_eq!(names, KEPT);
+    }
+
+    /// Stores entries of a flood of changes in the log of a new folder; returns both.
+    fn flooded(name: &str, entries: u32) -> (PathBuf, Arc<WebAudit>) {
+        let folder = std::env::temp_dir().join(format!("gw-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let log = WebAudit::open(&folder.join("audit.db")).unwrap();
+        for _ in 0..entries {
+            log.add(FLOOD, r#"{"op":"Trace"}"#).unwrap();
+        }
+        (folder, log)
+    }
+
+    const FLOOD: (Endpoint, &str) = (Endpoint::Trace, "eve");
+
+    /// Operation, count and end of each entry.
+    fn stored(folder: &Path) -> Vec<(String, Option<u64>, Option<String>)> {
+        let stored = gatewright_store::last_entries(&folder.join("audit.db"), 200).unwrap();
+        let members = stored.into_iter().map(|entry| {
+            let count = entry.fields.as_ref().and_then(|fields| fields.get("count")?.as_u64());
+            let end = entry.text_of("end").map(str::to_owned);
+            (entry.text_of("op").unwrap().to_owned(), count, end)
+        });
+        members.collect()
+    }
+
+    /// While the log fails no change begins, whether it would have an entry or be counted; attempts
+    /// use up nobody's share.
+    #[test]
+    fn a_log_that_fails_stops_changes_that_would_be_counted() {
+        let (folder, log) = flooded("audit-fails", 0);
+        let (path, away) = (folder.join("audit.db"), folder.join("away.db"));
+        let fails = |attempts: u32| {
+            fs::rename(&path, &away).unwrap();
+            let refused =
+                (0..attempts).filter(|_| log.add(FLOOD, r#"{"op":"Trace"}"#).is_err()).count();
+            fs::rename(&away, &path).unwrap();
+            refused
+        };
+        assert_eq!(fails(100), 100);
+        for _ in 0..64 {
+            log.add(FLOOD, r#"{"op":"Trace"}"#).unwrap();
+        }
+        // Three are counted before the next write, which finds that it fails; no further one is.
+        assert_eq!(fails(100), 97);
+        log.add(FLOOD, r#"{"op":"Trace"}"#).unwrap();
+        drop(log);
+        let stored = stored(&folder);
+        let of = |name| stored.iter().filter(|(op, ..)| op == name).count();
+        assert_eq!((of("Trace"), of("Lost")), (60, 2), "{stored:?}");
+        let counted: u64 = stored.iter().filter_map(|(_, count, _)| *count).sum();
+        assert_eq!(counted, 8);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// What is stored when a gateway is killed says that entries are counted, and how many at least.
+    #[test]
+    fn a_log_says_that_entries_are_counted_before_their_hour_is_over() {
+        let (folder, log) = flooded("audit-counted", 80);
+        let counted = |stored: Vec<(String, Option<u64>, Option<String>)>| {
+            let counted = stored.into_iter().filter(|(op, ..)| op == "Counted");
+            counted.map(|(_, count, end)| (count, end)).collect::<Vec<_>>()
+        };
+        let goes_on = |count| (Some(count), Some(WAITS.to_owned()));
+        let killed = [goes_on(1), goes_on(1), goes_on(2), goes_on(4), goes_on(8)];
+        assert_eq!(counted(stored(&folder)), killed);
+        drop(log);
+        assert_eq!(counted(stored(&folder)).last(), Some(&(Some(4), None)), "the rest");
+        fs::remove_dir_all(folder).unwrap();
     }
 
     /// While another entry has its turn, further ones wait for theirs, and that of a reload is stored.

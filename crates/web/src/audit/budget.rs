@@ -9,7 +9,7 @@ use std::{
 /// How long a share lasts.
 const HOUR: Duration = Duration::from_hours(1);
 
-/// Entries of one caller in an hour, of each operation: the log has room for a month of them.
+/// Entries of one caller in an hour, of each operation: the log has room for weeks of them.
 const PER_HOUR: u32 = 60;
 
 /// Reads of one caller that are logged in an hour.
@@ -18,98 +18,187 @@ const READS_PER_HOUR: u32 = 600;
 /// Maximum shares that are known; further callers have one together.
 const SHARES_MAX: usize = 1024;
 
+/// How long entries are counted before the log is told how many.
+const TOLD_EVERY: Duration = Duration::from_mins(5);
+
+/// What a share is of: an operation, and a caller's name.
+pub(super) type ShareKey = (Endpoint, String);
+
 /// The shares of callers in the present hour.
 #[derive(Debug, Default)]
-pub(super) struct EntryBudgets(HashMap<(Endpoint, String), SpentShare>);
+pub(super) struct EntryBudgets(HashMap<ShareKey, SpentShare>);
 
 /// What a caller has spent of its share.
 #[derive(Debug)]
 struct SpentShare {
     since: Instant,
     entries: u32,
-    /// Those beyond.
+    /// Those beyond, of which the log says nothing yet.
     counted: u64,
+    /// Those beyond, of which it says how many they are, and since when.
+    told: u64,
+    told_at: Instant,
+}
+
+impl SpentShare {
+    /// Whether the log has to be told of those that were counted: when that begins, when they have
+    /// doubled, and after a while. So a crash leaves it with half of the number at the least.
+    fn is_due(&self, now: Instant) -> bool {
+        self.counted > 0
+            && (self.counted >= self.told || now.duration_since(self.told_at) >= TOLD_EVERY)
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        now.duration_since(self.since) >= HOUR
+    }
+}
+
+/// How an entry is kept.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Taken {
+    /// It is stored.
+    Entry,
+    /// It is counted.
+    Counted,
+    /// It is counted, and the log is told how many are.
+    CountedDue,
 }
 
 /// Entries that were only counted.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) struct CountedEntries {
-    pub(super) endpoint: Endpoint,
-    pub(super) caller: String,
+    pub(super) key: ShareKey,
+    /// Those of which the log says nothing yet.
     pub(super) count: u64,
+    /// Whether their hour is over.
+    pub(super) ended: bool,
 }
 
 impl EntryBudgets {
-    /// Whether an entry of this caller is to be stored; otherwise it is counted.
-    pub(super) fn take(&mut self, (endpoint, caller): (Endpoint, &str), now: Instant) -> bool {
-        let mut key = (endpoint, caller.to_owned());
-        if self.0.len() >= SHARES_MAX && !self.0.contains_key(&key) {
-            key.1.clear();
-        }
-        let new = SpentShare { since: now, entries: 0, counted: 0 };
-        let share = self.0.entry(key).or_insert(new);
-        let most = if endpoint == Endpoint::Resources { READS_PER_HOUR } else { PER_HOUR };
-        let has_room = share.entries < most;
-        if has_room {
+    /// How an entry of this caller is to be kept; it is counted as kept so.
+    pub(super) fn take(&mut self, key: &ShareKey, now: Instant) -> Taken {
+        let most = if key.0 == Endpoint::Resources { READS_PER_HOUR } else { PER_HOUR };
+        let new = SpentShare { since: now, entries: 0, counted: 0, told: 0, told_at: now };
+        let share = self.0.entry(key.clone()).or_insert(new);
+        if share.entries < most {
             share.entries += 1;
-        } else {
-            share.counted += 1;
+            return Taken::Entry;
         }
-        has_room
+        share.counted += 1;
+        if share.is_due(now) { Taken::CountedDue } else { Taken::Counted }
     }
 
-    /// Forgets shares whose hour is over; returns what was only counted of them.
+    /// The share of a caller: its own, or that of all who came when there was no more room.
+    pub(super) fn key(&self, (endpoint, caller): (Endpoint, &str)) -> ShareKey {
+        let key = (endpoint, caller.to_owned());
+        let has_room = self.0.len() < SHARES_MAX || self.0.contains_key(&key);
+        if has_room { key } else { (endpoint, String::new()) }
+    }
+
+    /// An entry that was taken was neither stored nor told.
+    pub(super) fn give_back(&mut self, key: &ShareKey, taken: Taken) {
+        let Some(share) = self.0.get_mut(key) else { return };
+        match taken {
+            Taken::Entry => share.entries = share.entries.saturating_sub(1),
+            Taken::Counted | Taken::CountedDue => share.counted = share.counted.saturating_sub(1),
+        }
+    }
+
+    /// What was counted of a share and not told.
+    pub(super) fn untold(&self, key: &ShareKey) -> Option<CountedEntries> {
+        let share = self.0.get(key)?;
+        Some(CountedEntries { key: key.clone(), count: share.counted, ended: false })
+    }
+
+    /// What was only counted in shares whose hour is over; others are forgotten.
     pub(super) fn ended(&mut self, now: Instant) -> Vec<CountedEntries> {
-        let ended = self.0.extract_if(|_, share| now.duration_since(share.since) >= HOUR);
-        counted(ended)
+        self.0.retain(|_, share| !share.is_over(now) || share.counted + share.told > 0);
+        self.counted(|share| share.is_over(now))
     }
 
-    /// Forgets all; returns what was only counted.
-    pub(super) fn end(&mut self) -> Vec<CountedEntries> {
-        counted(self.0.drain())
+    /// What was only counted in all shares.
+    pub(super) fn all(&self) -> Vec<CountedEntries> {
+        self.counted(|share| share.counted + share.told > 0)
     }
-}
 
-fn counted(shares: impl Iterator<Item = ((Endpoint, String), SpentShare)>) -> Vec<CountedEntries> {
-    let counted = shares.filter(|(_, share)| share.counted > 0);
-    counted
-        .map(|((endpoint, caller), share)| CountedEntries {
-            endpoint,
-            caller,
+    /// The log says now how many these are.
+    pub(super) fn told(&mut self, counted: &CountedEntries, now: Instant) {
+        if counted.ended {
+            self.0.remove(&counted.key);
+        } else if let Some(share) = self.0.get_mut(&counted.key) {
+            share.told += counted.count;
+            share.counted = share.counted.saturating_sub(counted.count);
+            share.told_at = now;
+        }
+    }
+
+    fn counted(&self, is_one: impl Fn(&SpentShare) -> bool) -> Vec<CountedEntries> {
+        let counted = self.0.iter().filter(|(_, share)| is_one(share));
+        let entries = |(key, share): (&ShareKey, &SpentShare)| CountedEntries {
+            key: key.clone(),
             count: share.counted,
-        })
-        .collect()
+            ended: true,
+        };
+        counted.map(entries).collect()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// 219 entries a second, as somebody could cause: a share of them is stored, the rest counted.
+    fn eve() -> ShareKey {
+        (Endpoint::EndSession, "eve".to_owned())
+    }
+
+    /// 219 entries a second, as somebody could cause: a share of them is stored, the rest counted, and
+    /// the log is told when that begins, when they have doubled, and each five minutes.
     #[test]
     fn a_flood_of_one_caller_is_stored_in_part_and_counted() {
         let (mut budgets, began) = (EntryBudgets::default(), Instant::now());
-        let eve = (Endpoint::EndSession, "eve");
-        let stored = (0..219 * 60)
-            .filter(|second| budgets.take(eve, began + Duration::from_secs(second / 219)));
-        assert_eq!(stored.count(), 60);
-        assert!(budgets.take((Endpoint::EndSession, "ops"), began), "another caller's share");
-        assert!(budgets.take((Endpoint::Trace, "eve"), began), "another operation's");
+        let (mut stored, mut told) = (0, 0);
+        for number in 0..219 * 3000 {
+            let now = began + Duration::from_secs(number / 219);
+            match budgets.take(&eve(), now) {
+                Taken::Entry => stored += 1,
+                Taken::Counted => {}
+                Taken::CountedDue => {
+                    let counted = budgets.untold(&eve()).unwrap();
+                    budgets.told(&counted, now);
+                    told += 1;
+                }
+            }
+        }
+        assert_eq!(stored, 60);
+        assert!((20..=32).contains(&told), "{told}");
+        assert_eq!(budgets.take(&(Endpoint::EndSession, "ops".into()), began), Taken::Entry);
+        assert_eq!(budgets.take(&(Endpoint::Trace, "eve".into()), began), Taken::Entry);
         assert_eq!(budgets.ended(began + HOUR / 2), []);
-        let counted = budgets.ended(began + HOUR);
-        let count = 219 * 60 - 60;
-        let expected = CountedEntries { endpoint: eve.0, caller: "eve".to_owned(), count };
-        assert_eq!(counted, [expected]);
-        assert!(budgets.take(eve, began + HOUR), "the next hour");
+        let ended = budgets.ended(began + HOUR);
+        let [last] = &ended[..] else { panic!("{ended:?}") };
+        assert!(last.ended && last.key == eve() && last.count < 219 * 3000 / 2, "{last:?}");
+        assert_eq!(budgets.ended(began + HOUR), ended, "until the log is told");
+        budgets.told(last, began + HOUR);
+        assert_eq!(budgets.take(&eve(), began + HOUR), Taken::Entry, "the next hour");
+    }
+
+    #[test]
+    fn what_was_not_stored_is_given_back() {
+        let (mut budgets, now) = (EntryBudgets::default(), Instant::now());
+        for _ in 0..200 {
+            assert_eq!(budgets.take(&eve(), now), Taken::Entry);
+            budgets.give_back(&eve(), Taken::Entry);
+        }
     }
 
     #[test]
     fn shares_are_bounded() {
         let (mut budgets, now) = (EntryBudgets::default(), Instant::now());
         for number in 0..5000 {
-            budgets.take((Endpoint::Trace, &number.to_string()), now);
+            let key = budgets.key((Endpoint::Trace, &number.to_string()));
+            budgets.take(&key, now);
         }
         assert!(budgets.0.len() <= SHARES_MAX + 1);
-        assert_eq!(budgets.end()[0].caller, "", "further ones have one together");
+        assert_eq!(budgets.all()[0].key.1, "", "further ones have one together");
     }
 }

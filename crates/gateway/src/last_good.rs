@@ -7,6 +7,7 @@ pub use history::DescriptionCause;
 pub(crate) use history::{DescriptionHistory, HistoryEntry};
 
 use crate::replaced_file::ReplacedFile;
+use gatewright_part::open_file;
 use std::{
     fs, io,
     path::PathBuf,
@@ -68,7 +69,7 @@ impl LastGood {
         if fs::metadata(path).is_ok_and(|it| !it.is_file()) {
             return Err(io::Error::other("it is not a regular file"));
         }
-        if !fs::read_to_string(path).is_ok_and(|kept| kept == text) {
+        if !open_file(path).and_then(io::read_to_string).is_ok_and(|kept| kept == text) {
             ReplacedFile::write_private(path, text)?;
         }
         let number = DescriptionHistory::beside(path).keep(text, cause, now)?;

@@ -1,9 +1,9 @@
 //! Opens files that a description or a command names.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     io::{Error, ErrorKind, Result},
-    os::unix::fs::FileTypeExt,
+    os::unix::fs::{FileTypeExt, OpenOptionsExt},
     path::Path,
 };
 
@@ -15,9 +15,14 @@ use std::{
 /// It cannot be opened, or is a named pipe.
 pub fn open_file(path: &Path) -> Result<File> {
     let of_shell = ["/dev/fd", "/dev/stdin", "/proc"].iter().any(|folder| path.starts_with(folder));
-    if !of_shell && fs::metadata(path)?.file_type().is_fifo() {
+    if of_shell {
+        return File::open(path);
+    }
+    // What is opened is looked at, as something else may be at the path a moment later.
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    if file.metadata()?.file_type().is_fifo() {
         let why = "a named pipe is not read: give a file, or - for standard input";
         return Err(Error::new(ErrorKind::InvalidInput, why));
     }
-    File::open(path)
+    Ok(file)
 }

@@ -8,6 +8,7 @@ use crate::{
     query::Query,
     site::{Asked, Site},
 };
+use gatewright_gateway::open_file;
 use hyper::{
     StatusCode,
     header::{CONTENT_SECURITY_POLICY, HeaderName, HeaderValue},
@@ -118,12 +119,12 @@ fn is_report_file(metadata: &fs::Metadata) -> bool {
 
 /// Opens a regular file of the folder.
 fn open(path: &Path) -> io::Result<(File, u64)> {
-    // Before it is opened: a pipe would be waited for.
+    // A symbolic link may lead out of the folder.
     let metadata = fs::symlink_metadata(path)?;
     if !metadata.is_file() {
         return Err(io::Error::other("it is no regular file"));
     }
-    let file = File::open(path)?;
+    let file = open_file(path)?;
     // Of what is open, whatever has taken the path meanwhile.
     let metadata = file.metadata()?;
     if !is_report_file(&metadata) {

@@ -4,7 +4,7 @@
 //! each, so that who reads the file can use none. As a token is random, a fast hash suffices: there
 //! is nothing to guess it from.
 
-use gatewright_gateway::ReplacedFile;
+use gatewright_gateway::{ReplacedFile, open_file};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::{
@@ -240,7 +240,7 @@ impl TokenFile {
     /// `InvalidData` if a line is no token's, or others than the file's owner can write to it; else the
     /// system's error.
     pub fn read(&self) -> io::Result<Vec<KnownToken>> {
-        let (mut text, file) = (String::new(), File::open(&self.0)?);
+        let (mut text, file) = (String::new(), open_file(&self.0)?);
         let mode = file.metadata()?.mode() & MODE_BITS;
         if mode & WRITTEN_BY_OTHERS != 0 {
             let text =
@@ -414,6 +414,24 @@ mod tests {
         for bad in ["", "ba78", &text[1..], &format!("{text}0"), &text.replace('b', "x")] {
             assert_eq!(TokenHash::parse(bad), None, "{bad}");
         }
+    }
+
+    /// A named pipe is an error while it is there: it is not waited for.
+    #[test]
+    fn a_named_pipe_in_place_of_the_file_admits_nobody_and_keeps_nobody_waiting() {
+        let file = file("pipe");
+        let _earlier = fs::remove_file(file.path());
+        let mut mkfifo = std::process::Command::new("mkfifo");
+        let made = mkfifo.args(["-m", "600"]).arg(file.path()).status().unwrap();
+        assert!(made.success());
+        let (tell, told) = std::sync::mpsc::channel();
+        let read = file.clone();
+        std::thread::spawn(move || tell.send(LiveTokens::new(read).error()));
+        let error = told.recv_timeout(Duration::from_secs(30)).unwrap().unwrap();
+        assert!(error.contains("a named pipe is not read"), "{error}");
+        fs::remove_file(file.path()).unwrap();
+        file.add(AccessRole::Viewer, "again").unwrap();
+        assert_eq!(LiveTokens::new(file).error(), None);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The descriptions that a gateway has taken: a file each, whose name has number, time and cause.
 
 use crate::replaced_file::ReplacedFile;
+use gatewright_part::open_file;
 use serde::{Deserialize, Serialize};
 use std::{
     fs, io,
@@ -113,7 +114,8 @@ impl DescriptionHistory {
     /// The system's error.
     pub(crate) fn text(&self, number: u64) -> io::Result<Option<String>> {
         let found = self.entries()?.into_iter().find(|entry| entry.number == number);
-        found.map(|entry| fs::read_to_string(self.0.join(entry.file()))).transpose()
+        let read = |path: PathBuf| open_file(&path).and_then(io::read_to_string);
+        found.map(|entry| read(self.0.join(entry.file()))).transpose()
     }
 
     /// Keeps `text`, taken at `now`; returns its number. If the newest has the same text, it is that.

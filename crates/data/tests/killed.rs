@@ -475,14 +475,27 @@ fn adopted() -> Result<(), Failed> {
     Ok(())
 }
 
+/// Whether all threads of a process are stopped: a signal stops one after the other.
+fn stands(process: u32) -> bool {
+    let is_stopped = |thread: std::fs::DirEntry| {
+        // `PID (NAME) STATE …`, proc(5).
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+    };
+    let threads = std::fs::read_dir(format!("/proc/{process}/task"));
+    threads.is_ok_and(|threads| threads.flatten().all(is_stopped))
+}
+
 /// It is found, and does not answer; when it goes on it is adopted.
 fn stands_still() -> Result<(), Failed> {
     let name = format!("killed-test-still-{}", std::process::id());
     let (mut control, process) = other(&name)?;
     let stopped = Pid::from_raw(process.try_into()?);
-    kill(stopped, Signal::SIGSTOP)?;
+    // In this order: one that is stopped when it becomes an orphan is hung up by the kernel.
     control.kill()?;
     control.wait()?;
+    kill(stopped, Signal::SIGSTOP)?;
+    assert!(wait_until(PATIENCE, || stands(process)), "it stops");
     let (tell, told) = channel();
     let asked = name.clone();
     // It would wait for ever.

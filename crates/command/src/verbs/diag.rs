@@ -162,7 +162,7 @@ impl Diag {
         match self.which.ask(request) {
             Ok(Value::String(text)) => archive.file(name, scrubber.text(&text).as_bytes()),
             Ok(value) => {
-                archive.json(name, &scrubber.value(number_callers(without_quotes(value))))?
+                archive.json(name, &scrubber.value(number_callers(without_quotes(value))))?;
             }
             Err(failure) => {
                 face.note(&format!("{name}: {}", failure.message));

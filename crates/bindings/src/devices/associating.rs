@@ -38,7 +38,7 @@ struct State {
 
 /// Guard of an association in work: another one begins when this is dropped.
 #[derive(Debug)]
-pub(super) struct Turn(Arc<AssociationTurns>);
+pub(super) struct AssociationTurn(Arc<AssociationTurns>);
 
 /// A place among the requests that wait.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ pub(super) struct Associating {
     turns: Arc<AssociationTurns>,
     address: IpAddr,
     waiting: Option<(Box<[u8]>, WaitingTurn)>,
-    turn: Option<Turn>,
+    turn: Option<AssociationTurn>,
 }
 
 impl AssociationTurns {
@@ -72,11 +72,11 @@ impl AssociationTurns {
     }
 
     /// Takes a turn, or a place among those that wait.
-    pub(super) fn take(self: &Arc<Self>, address: IpAddr) -> Result<Turn, WaitingTurn> {
+    pub(super) fn take(self: &Arc<Self>, address: IpAddr) -> Result<AssociationTurn, WaitingTurn> {
         let mut state = self.lock();
         if state.in_work < self.most {
             state.in_work += 1;
-            return Ok(Turn(Arc::clone(self)));
+            return Ok(AssociationTurn(Arc::clone(self)));
         }
         state.entered += 1;
         let number = state.entered;
@@ -137,7 +137,7 @@ impl State {
     }
 }
 
-impl Drop for Turn {
+impl Drop for AssociationTurn {
     fn drop(&mut self) {
         self.0.end_one();
     }
@@ -207,7 +207,7 @@ impl Associating {
             return core::future::pending().await;
         };
         waiting.is_taken = true;
-        self.turn = Some(Turn(Arc::clone(&self.turns)));
+        self.turn = Some(AssociationTurn(Arc::clone(&self.turns)));
         apdu
     }
 

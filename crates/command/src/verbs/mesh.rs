@@ -21,7 +21,7 @@ pub const JSON: &str = "{node, interface, taken_over, profile, routing, trust, u
      tunnels: [{link, local, remote, heard_s}], ports: [{port, state, mac, stations, frames}], neighbours: [{node, link, up, since_s}], destinations: [{node, paths: [{classes, role, carries, path, link, next, label, \
      relays, behind, frame_limit, bypassed}]}], labels, bypasses, tcp_connections, counters}, frames and counters as pairs; nodes: {nodes: [{node, neighbour, hops, links}]}; \
      paths: {destinations}; path: {node, paths}; ping: {node, sent, answered, min_us, median_us, max_us, echoes: [{node, label, \
-     hops, rtt_us} or {error}]}; trace: {node, reached, hops: [as an echo, and hop]}; cut: {link, cut}; events: as gatewright events; \
+     hops, rtt_us} or {error}]}; trace: {node, reached, hops: [as an echo, and hop]}; cut: {link, cut}; events: what gatewright events tells; \
      key new and show: {file, key, node, certificate}; key admit: {member, certificate}";
 
 /// Shows the mesh's node of a running gateway: links, neighbours, paths, events; cuts a link.

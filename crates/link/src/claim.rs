@@ -201,13 +201,9 @@ fn owner_in(answer: &[u8]) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{BufRead as _, BufReader};
-    use std::os::unix::process::CommandExt as _;
-    use std::process::{Child, Command, Stdio};
 
     /// No interface has so high an index.
     const INDEX: u32 = u32::MAX - 7;
-    const SQUATTED: u32 = u32::MAX - 8;
 
     #[test]
     fn a_claim_ends_with_its_holder_and_the_own_process_is_no_other() {
@@ -231,55 +227,5 @@ mod tests {
         for len in 0..40 {
             assert_eq!(owner_in(&vec![0xff; len]), None, "{len}");
         }
-    }
-
-    /// A process that listens at a name, fills its own queue, and waits.
-    fn listener(name: &[u8], uid: u32) -> Child {
-        const LISTENS: &str = "import socket, sys, time\n\
-             it = [socket.socket(socket.AF_UNIX)]\n\
-             it[0].bind('\\0' + sys.argv[1])\n\
-             it[0].listen(0)\n\
-             try:\n\
-             \x20 while True:\n\
-             \x20   it.append(socket.socket(socket.AF_UNIX))\n\
-             \x20   it[-1].setblocking(False)\n\
-             \x20   it[-1].connect('\\0' + sys.argv[1])\n\
-             except BlockingIOError:\n\
-             \x20 print('listens', flush=True)\n\
-             time.sleep(60)\n";
-        let name = str::from_utf8(name).unwrap();
-        let mut python = Command::new("python3");
-        python.args(["-c", LISTENS, name]).stdout(Stdio::piped()).uid(uid);
-        let mut child = python.spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, "listens\n");
-        child
-    }
-
-    /// A user without the right to open links takes a name, and hides who has it: neither lets two
-    /// processes claim a link, nor keeps the first from it.
-    #[test]
-    fn another_users_name_removes_no_claim() {
-        let has_python = Command::new("python3").arg("-V").output().is_ok();
-        if !Uid::effective().is_root() || !has_python {
-            return;
-        }
-        let first = name(SQUATTED);
-        let mut squatter = listener(&first, 65_534);
-        let claim = Claim::take(SQUATTED).unwrap();
-        assert!(claim.is_some(), "a stranger's name is no claim");
-        assert!(Claim::take(SQUATTED).unwrap().is_none(), "this process has it");
-        drop(claim);
-        // Another process that has claimed it so, whose queue is full.
-        let mut other = listener(&random_name(&first).unwrap(), 0);
-        let by = Claim::take(SQUATTED).unwrap_err();
-        squatter.kill().unwrap();
-        squatter.wait().unwrap();
-        let still = Claim::take(SQUATTED).map(|claim| claim.is_some());
-        other.kill().unwrap();
-        other.wait().unwrap();
-        assert!(by.contains("process") && still.is_err(), "{by} {still:?}");
-        assert!(Claim::take(SQUATTED).unwrap().is_some());
     }
 }

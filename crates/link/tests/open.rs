@@ -14,15 +14,24 @@ use gatewright_link::{Backend, Exclusive, Link, LinkConfig, LinkState, Mode, Ope
 use gatewright_packet::{Batch, CHUNK_SIZE, LinkAddress, LinkIndex, Pool};
 use gatewright_testbed::{Namespace, Needs, Veth, wait_until};
 use libtest_mimic::{Arguments, Failed, Trial};
+use nix::errno::Errno;
+use nix::net::if_::if_nametoindex;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket,
+};
+use nix::unistd::{Uid, setresuid};
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::net::UdpSocket;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{ExitCode, Stdio};
 use std::rc::Rc;
 use std::time::Duration;
 use std::{env, fs};
 
 const LIMIT: Duration = Duration::from_secs(30);
+/// The role of a copy that has the name of a claim to g0, and no right to open links.
+const SQUATTER: &str = "squatter";
 /// Set for the copies of this program that tests start: what the copy is to do.
 const ROLE: &str = "GATEWRIGHT_LINK_ROLE";
 
@@ -39,6 +48,7 @@ fn main() -> ExitCode {
         trial("every_packet_comes_home_when_a_link_closes", comes_home),
         trial("a_link_opens_again_at_once", opens_again),
         trial("one_process_is_the_host_on_an_exclusive_link", one_host),
+        trial("another_users_name_removes_no_claim", squatted),
         trial("kill_9_detaches_the_program", kill_9),
         trial("kill_9_gives_the_kernel_its_voice_back", kill_9_of_a_packet_socket),
         trial("a_link_that_goes_is_told_and_taken_back", goes_and_returns),
@@ -59,6 +69,11 @@ fn trial(name: &str, test: fn() -> Result<(), Failed>) -> Trial {
 
 /// A copy of this program: opens g0 and tells about it on one line, then waits to be killed.
 fn play(role: &str) -> ExitCode {
+    if role == SQUATTER {
+        let _queue = squat();
+        println!("opened");
+        std::thread::sleep(Duration::from_secs(1000));
+    }
     let backend = if role == "xdp" { Backend::Xdp } else { Backend::PacketSocket };
     match Opener::new(pool(512, CHUNK_SIZE)).open(&config("g0", backend)) {
         Ok(_link) => {
@@ -69,6 +84,29 @@ fn play(role: &str) -> ExitCode {
         Err(error) => {
             println!("{error}");
             ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+/// Takes the name as another user, and fills its queue.
+fn squat() -> Vec<OwnedFd> {
+    let nobody = Uid::from_raw(65_534);
+    setresuid(nobody, nobody, nobody).unwrap();
+    let index = if_nametoindex("g0").unwrap();
+    let name = UnixAddr::new_abstract(format!("gatewright/link/{index}").as_bytes()).unwrap();
+    let flags = SockFlag::SOCK_NONBLOCK;
+    let open = || socket(AddressFamily::Unix, SockType::Stream, flags, None).unwrap();
+    let mut queue = vec![open()];
+    bind(queue[0].as_raw_fd(), &name).unwrap();
+    listen(&queue[0], Backlog::new(0).unwrap()).unwrap();
+    loop {
+        queue.push(open());
+        match connect(queue[queue.len() - 1].as_raw_fd(), &name) {
+            Ok(()) => {}
+            Err(error) => {
+                assert_eq!(error, Errno::EAGAIN);
+                return queue;
+            }
         }
     }
 }
@@ -360,6 +398,25 @@ fn one_host() -> Result<(), Failed> {
         let opens = || copy_opens(&gateway, second).is_ok_and(|(_, said)| said == "opened");
         assert!(wait_until(LIMIT, opens), "a killed process has no claim");
     }
+    Ok(())
+}
+
+/// A user without the right to open links takes a claim's name beforehand: the first process is the host
+/// all the same, and the second is refused.
+fn squatted() -> Result<(), Failed> {
+    let (gateway, _cable) = cable(1500)?;
+    let (squatter, said) = copy_opens(&gateway, SQUATTER)?;
+    assert_eq!(said, "opened");
+    let (host, said) = copy_opens(&gateway, "packet")?;
+    assert_eq!(said, "opened", "a stranger's name is no claim");
+    let (_other, said) = copy_opens(&gateway, "packet")?;
+    assert!(said.ends_with(" is the host there"), "{said}");
+    squatter.kill();
+    let (_other, said) = copy_opens(&gateway, "packet")?;
+    assert!(said.ends_with(" is the host there"), "when the first name is free: {said}");
+    host.kill();
+    let opens = || copy_opens(&gateway, "packet").is_ok_and(|(_, said)| said == "opened");
+    assert!(wait_until(LIMIT, opens), "a killed process has no claim");
     Ok(())
 }
 

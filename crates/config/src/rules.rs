@@ -119,9 +119,7 @@ fn owners(whose: &str, kinds: &[&str]) -> String {
 
 /// Reports a key that `whose` has no use for.
 pub(crate) fn check_unused(table: View<'_>, key: &str, whose: &str, findings: &mut Findings) {
-    if let (Some(span), Some((_, value))) = (table.key(key), table.value(key)) {
-        // A finding about the value would say how to write what is to be left out.
-        findings.list.retain(|finding| finding.primary.span != value);
+    if let Some(span) = table.key(key) {
         findings.add(without_use(key, whose, span).help("leave it out"));
     }
 }

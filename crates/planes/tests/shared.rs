@@ -395,7 +395,13 @@ fn news_is_lost(kind: Kind, news_octets: usize, routes: u32) -> Result<(), Faile
     let world = World::new(kind, false, news_octets)?;
     let address = |number: u32| Ipv4Addr::from_bits(0x0a40_0000 | number << 4);
     let mut batch = Vec::new();
-    for number in 0..routes {
+    for number in 0..routes / 2 {
+        writeln!(batch, "route add {}/32 via {SOUTH}", address(number))?;
+    }
+    // Nobody reads meanwhile, however fast this machine is: it is more than the socket has room for.
+    world.gateway().change_host(|_| run_batch(&world.middle, &batch))?;
+    batch.clear();
+    for number in routes / 2..routes {
         writeln!(batch, "route add {}/32 via {SOUTH}", address(number))?;
     }
     for number in (0..routes).step_by(3) {

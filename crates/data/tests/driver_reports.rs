@@ -32,10 +32,9 @@ use gatewright_wire::{Checksum, IpProtocol};
 use gatewright_xdp::program::BpfProgram;
 use gatewright_xdp::{
     DriverReason, Forwarding, ForwardingRule, Hop, HopNeighbour, LinkPort, LinkProgram, RuleAction,
-    TableSizes,
+    TableSizes, program_clock,
 };
 use libtest_mimic::{Arguments, Failed, Trial};
-use nix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
@@ -395,8 +394,7 @@ impl Driver {
         let ReportForwarderSetup { listen, cse } = setup(families);
         let source = if cse.is_ipv6() { WAN6.into() } else { WAN_IP.into() };
         drivers.set_route(Some(&DriverRoute { listen, cse, source, link: 1 }));
-        let monotonic = Duration::from(clock_gettime(ClockId::CLOCK_MONOTONIC)?);
-        drivers.set_clock(wall().checked_sub(monotonic).unwrap().as_micros() as u64);
+        drivers.set_clock(wall().checked_sub(program_clock()).unwrap().as_micros() as u64);
         Ok(Self { forwarding, program, drivers })
     }
 

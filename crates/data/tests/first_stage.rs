@@ -24,14 +24,12 @@ use gatewright_wire::{Checksum, EtherType, IpProtocol, MacAddress};
 use gatewright_xdp::program::BpfProgram;
 use gatewright_xdp::{
     Forwarding, ForwardingReason, ForwardingRule, Hop, HopNeighbour, LimitIndex, LinkPort,
-    RuleAction, RuleMatch, TableSizes,
+    RuleAction, RuleMatch, TableSizes, program_clock,
 };
 use libtest_mimic::{Arguments, Failed, Trial};
-use nix::time::{ClockId, clock_gettime};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 const MTU: u32 = 1300;
 const ROUTED: &str = "198.51.100.0/24";
@@ -690,10 +688,6 @@ fn put_limits(
     Ok(taken)
 }
 
-fn monotonic() -> Duration {
-    clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap().into()
-}
-
 /// What a driver limits together with its graph, by buckets that they share, is what a graph alone does,
 /// packet by packet. Without a rate: no clock decides.
 fn limits_are_as_handlers() -> Result<(), Failed> {
@@ -704,7 +698,7 @@ fn limits_are_as_handlers() -> Result<(), Failed> {
     let in_beside = put_limits(&mut beside, |number, burst| {
         forwarding.set_limit(LimitIndex(number), Bucket::new(0, burst).times()).unwrap();
         let (words, at) = maps.bucket(number).unwrap();
-        RateLimit::with_drivers(0, burst, DriverBucket { words, at, now: monotonic })
+        RateLimit::with_drivers(0, burst, DriverBucket { words, at, now: program_clock })
     })?;
     for is_ipv6 in [false, true] {
         let of = (0..).zip(LIMITED).filter(|(_, at)| *at == At::Frame || !is_ipv6);

@@ -80,7 +80,7 @@ pub use unbound::UnboundLink;
 pub use gatewright_sim::{Chance, Impairment};
 pub use gatewright_wire::Framing;
 /// The maps of forwarding in drivers, by which a process loads the programs of links.
-pub use gatewright_xdp::ForwardingMaps;
+pub use gatewright_xdp::{ForwardingMaps, program_clock};
 
 use gatewright_packet::{Batch, Checksum, LinkAddress, LinkIndex, Packet};
 use gatewright_wire::{MacAddress, partial};

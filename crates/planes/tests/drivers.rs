@@ -24,7 +24,7 @@ use gatewright_stack::{
     At, Attachment, Place, Side, WeightedHop,
     builtin::{Count, HostPart, Match, Verdict},
 };
-use gatewright_testbed::{Missing, Needs, TwoSubnets, wait_until};
+use gatewright_testbed::{Missing, Needs, TwoSubnets, in_time_namespace, wait_until};
 use gatewright_wire::{EtherType, IpProtocol};
 use libtest_mimic::{Arguments, Failed, Trial};
 use numbered::{Flight, Passed, Progress};
@@ -80,6 +80,12 @@ fn main() -> ExitCode {
                 name: String::new(),
             }))
         }),
+        trial(REFILLED, refilled),
+        of(
+            "a_limit_of_drivers_and_the_graph_is_refilled_in_a_time_namespace",
+            || Ok(in_time_namespace(REFILLED)?),
+            needs().linux(6, 8).time_namespaces().missing().as_ref(),
+        ),
         trial("each_packet_is_counted_once_while_handlers_change", each_is_counted_once),
         trial("routes_and_neighbours_are_followed", routes_and_neighbours_are_followed),
         trial("a_stale_neighbour_is_asked_while_drivers_forward_to_it", stale_neighbours_are_asked),
@@ -427,6 +433,33 @@ fn drivers_limit(process: Option<&ProcessSetup>) -> Result<(), Failed> {
     world.pings("fd00:2::2", 3);
     world.gateway.detach(limit)?;
     assert_eq!(world.adds(LAN, "forwarded", || world.pings("10.10.2.2", 5)), 5);
+    Ok(())
+}
+
+const REFILLED: &str = "a_limit_of_drivers_and_the_graph_is_refilled_by_one_clock";
+
+/// The graph takes tokens by the clock by which drivers do: after it has taken some, drivers have theirs.
+fn refilled() -> Result<(), Failed> {
+    const BURST: u32 = 60;
+    const SENT: u64 = 20;
+    let world = World::new()?;
+    let at = Attachment::new(At::EtherType(EtherType::IPV4), Place::Before);
+    let at = Attachment { link: Some(LAN), ..at };
+    // A tenth of the burst each second: what is sent here passes by the burst.
+    let limit = HandlerValue::RateLimit { rate: BURST / 10, burst: BURST };
+    world.gateway.place(Placement::Described(at, limit))?;
+    let sender = world.hosts.north.run(|| UdpSocket::bind(("10.10.1.2", 0)))??;
+    for _ in 0..2 {
+        // To this host: the graph takes a token.
+        world.pings("10.10.1.1", 1);
+        let before = world.count(LAN, "forwarded");
+        for _ in 0..SENT {
+            sender.send_to(b"limited", ("10.10.2.2", 7001))?;
+        }
+        let all = || world.count(LAN, "forwarded") == before + SENT;
+        assert!(wait_until(WITHIN, all), "{}", world.said());
+    }
+    assert_eq!(world.count(LAN, "dropped"), 0, "{}", world.said());
     Ok(())
 }
 

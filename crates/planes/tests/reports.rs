@@ -21,13 +21,13 @@ use gatewright_planes::{Planes, ReportForwarder, ReportForwarderSetup, ReportRou
 use gatewright_stack::{At, Attachment, Place, builtin::Count};
 use gatewright_tables::records::{Entity, EntityPlan, Sender};
 use gatewright_tables::{DriverDevice, DriverReports, EntityWriters};
-use gatewright_testbed::{Needs, TwoSubnets, wait_until};
+use gatewright_testbed::{Needs, TwoSubnets, in_time_namespace, wait_until};
 use gatewright_wire::coap::Message;
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::{
     net::{IpAddr, SocketAddr, UdpSocket},
     process::ExitCode,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 const WITHIN: Duration = Duration::from_secs(30);
@@ -39,20 +39,26 @@ const REPORTS: u16 = 200;
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     // As forwarding in drivers: Linux 6.8 tells of tags that a virtual cable has taken out.
-    let needs = Needs::new().namespaces().program("ethtool").program("ping").linux(6, 8);
-    let missing = needs.missing();
-    let trial = |name: &str, test: fn() -> Result<(), Failed>| match &missing {
+    let needs = || Needs::new().namespaces().program("ethtool").program("ping").linux(6, 8);
+    let trial = |name: &str, test: fn() -> Result<(), Failed>, needs: Needs| match needs.missing() {
         None => Trial::test(name, test),
         Some(missing) => {
             Trial::test(format!("{name} (needs {missing})"), || Ok(())).with_ignored_flag(true)
         }
     };
     let trials = vec![
-        trial("every_reading_arrives_by_ipv4", || every_reading_arrives(false)),
-        trial("every_reading_arrives_by_ipv6", || every_reading_arrives(true)),
+        trial(BY_IPV4, || every_reading_arrives(false), needs()),
+        trial("every_reading_arrives_by_ipv6", || every_reading_arrives(true), needs()),
+        trial(
+            "reports_have_their_time_in_a_time_namespace",
+            || Ok(in_time_namespace(BY_IPV4)?),
+            needs().time_namespaces(),
+        ),
     ];
     libtest_mimic::run(&arguments, trials).exit_code()
 }
+
+const BY_IPV4: &str = "every_reading_arrives_by_ipv4";
 
 /// Octets behind the mapped ones, as devices may have them. The kernel keeps little room behind a short
 /// frame of one of its sockets on a virtual cable, and a request is longer than its report.
@@ -215,10 +221,17 @@ fn every_reading_arrives(is_6: bool) -> Result<(), Failed> {
     let id = world.gateway.attach(tap, Box::new(Count::default()))?;
     assert_eq!(world.send(REPORTS)?, 0, "{}", world.said());
     world.gateway.detach(id)?;
+    let now = || u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros());
+    let before = now()?;
     assert_eq!(world.send(REPORTS)?, all, "{}", world.said());
+    let after = now()?;
     let reports = world.drivers().reports(&sender, 1).unwrap();
     let (number, by_driver) = (u64::from(world.number), world.count("report-sent"));
     assert_eq!((reports.reports, reports.last), (number, number));
+    // The driver is told the wall clock once a second.
+    let slack = u64::try_from(Duration::from_secs(1).as_micros())?;
+    let times = before - slack..=after + slack;
+    assert!(times.contains(&reports.received), "{} of {times:?}", reports.received);
     assert_eq!(reports.latest.octets(), report(world.number, i32::from(world.number) + 300));
     let counts = world.forwarder.counts();
     assert_eq!((counts.reports + by_driver, counts.passed_on), (number, 0), "{counts:?}");

@@ -154,7 +154,7 @@ impl DriverReports {
         self.write_common(COMMON_FLAGS, &words);
     }
 
-    /// Sets microseconds since 1970 at which the monotonic clock was 0.
+    /// Sets microseconds since 1970 at which the clock of programs in drivers was 0.
     pub fn set_clock(&self, micros: u64) {
         let now = self.common(CLOCK).zip(self.common(CLOCK + 1));
         let now = now.map(|words| long([words.0, words.1]));

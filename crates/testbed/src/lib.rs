@@ -29,6 +29,7 @@ mod needs;
 mod port;
 mod process;
 mod python;
+mod time_namespace;
 mod two_subnets;
 mod vlan;
 
@@ -40,6 +41,7 @@ pub use needs::{Missing, Needs};
 pub use port::free_port;
 pub use process::{Command, Process};
 pub use python::{python_program, python_with};
+pub use time_namespace::in_time_namespace;
 pub use two_subnets::TwoSubnets;
 
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-use crate::{Namespace, Veth};
+use crate::{Namespace, Veth, time_namespace};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket,
 };
@@ -76,6 +76,16 @@ impl Needs {
         static NFTABLES: OnceLock<bool> = OnceLock::new();
         let nftables = *NFTABLES.get_or_init(|| nftables().unwrap_or(false));
         if nftables { self.linux(5, 12) } else { self.linux(6, 6) }
+    }
+
+    /// Tests can be run in time namespaces ([`in_time_namespace`](crate::in_time_namespace)).
+    #[must_use]
+    pub fn time_namespaces(mut self) -> Self {
+        static ANSWER: OnceLock<bool> = OnceLock::new();
+        if !*ANSWER.get_or_init(time_namespace::is_possible) {
+            self.missing.push("time namespaces".to_owned());
+        }
+        self
     }
 
     /// A kernel of at least this version.

@@ -10,6 +10,7 @@
 //! a compiler.
 
 mod calls;
+mod clock;
 mod compiled;
 mod direct;
 mod forward;
@@ -21,6 +22,7 @@ pub mod program;
 mod silence;
 mod stamp;
 
+pub use clock::program_clock;
 pub use compiled::{CompiledError, CompiledProgram, Symbol};
 pub use direct::{Direct, GROUPS_MAX, Undecided};
 pub use forward::{

@@ -1,5 +1,6 @@
 //! When probe packets pass a hook: a program that writes their times into shared memory.
 
+use crate::clock::by_own_clock;
 use crate::compiled::{CompiledProgram, Symbol};
 use crate::forward::{ForwardingError, failed};
 use crate::map::{BpfMap, MapType};
@@ -20,7 +21,7 @@ const PLACE_WORDS: usize = 4;
 ///
 /// A probe is an IPv4 packet of UDP or TCP, behind a label (RFC 3032) or without, whose payload has its
 /// identity, at its beginning or at another place: its sequence number (32 bits, big-endian) and the tag
-/// of the run (64 bits). Times are of the monotonic clock, in nanoseconds. Needs Linux 6.6.
+/// of the run (64 bits). Times are of the monotonic clock of this process, in nanoseconds. Needs Linux 6.6.
 #[derive(Debug)]
 pub struct Stamper {
     probe: SharedWords,
@@ -84,7 +85,8 @@ impl Stamper {
         let place = places.get(usize::try_from(sequence % STAMPS_MAX).ok()?)?;
         let [after, after_high, low, high] = place.each_ref().map(load);
         let passed = u64::from(after_high) << 32 | u64::from(after);
-        (passed == u64::from(sequence) + 1).then_some(u64::from(high) << 32 | u64::from(low))
+        (passed == u64::from(sequence) + 1)
+            .then(|| by_own_clock(u64::from(high) << 32 | u64::from(low)))
     }
 
     /// The mean time that the program takes for `frame`, in nanoseconds, over `repeat` runs.

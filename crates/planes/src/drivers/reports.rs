@@ -6,10 +6,10 @@ use crate::setup::ReportRoute;
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{Host, Route, View};
 use gatewright_tables::{DriverReports, DriverRoute};
-use nix::time::{ClockId, clock_gettime};
+use gatewright_xdp::program_clock;
 use std::{
     net::{IpAddr, SocketAddr},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 /// Devices whose reports drivers send on, some 2 KiB each; those of further ones are the worker's.
@@ -74,9 +74,8 @@ impl DriverReporting {
 
     /// Tells drivers what the time is, if the clock was set since.
     pub(super) fn set_clock(&self) {
-        let Ok(monotonic) = clock_gettime(ClockId::CLOCK_MONOTONIC) else { return };
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let Some(began) = wall.checked_sub(Duration::from(monotonic)) else { return };
+        let Some(began) = wall.checked_sub(program_clock()) else { return };
         self.reports.set_clock(u64::try_from(began.as_micros()).unwrap_or_default());
     }
 }

@@ -152,7 +152,7 @@ impl Front {
                 self.each(|| Command::Receive)?;
                 PendingAnswer::Ready(PortAnswer::Done)
             }
-            PortRequest::BeginReplays => {
+            PortRequest::Begin => {
                 self.each(|| Command::Receive)?;
                 self.each(|| Command::Begin)?;
                 PendingAnswer::Ready(PortAnswer::Done)

@@ -64,7 +64,7 @@ pub enum PortRequest {
     Receive,
     /// The same, and begin what waits for the whole gateway to be ready: replays of capture files.
     /// [`PortAnswer::Done`], at once.
-    BeginReplays,
+    Begin,
     /// Trace one packet. [`PortAnswer::Traced`] when it has gone its way, or the trace is ended.
     Trace(TraceOrder),
     /// End this trace, or all that run. [`PortAnswer::Done`], at once.

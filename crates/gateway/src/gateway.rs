@@ -332,7 +332,7 @@ impl Gateway {
         let messages = Messages::start(&links, &programs, config)?;
         messages.go_on(&events.sink());
         say_links(say, config, &links)?;
-        links.planes().begin_replays().map_err(RunError::from)?;
+        links.planes().begin().map_err(RunError::from)?;
         let watched = watched_parts(&services.parts, &udp_gateways, &handlers);
         let watcher =
             Mutex::new(Watcher::start(&watched, &events).map_err(|error| in_words(&error))?);

@@ -217,7 +217,7 @@ impl Staged for StagedLinks {
         let (old, new) = &self.configs;
         self.links.furnish_hosts(Some(old), new)?;
         // All parts have staged the description: handlers and addresses are there.
-        self.links.planes().begin_replays().map_err(RunError::from)?;
+        self.links.planes().begin().map_err(RunError::from)?;
         Ok(self.exchanged.reopened().iter().map(reopened).collect())
     }
 

@@ -368,16 +368,16 @@ impl Planes {
         changed
     }
 
-    /// Starts the replays of capture files, which wait until the whole gateway is ready, and
-    /// receives the packets that do ([`Setup::waits`]). Replays that have begun go on.
+    /// Begins what waits until the whole gateway is ready: links receive the packets that wait there
+    /// ([`Setup::waits`]), and replays of capture files start. What has begun goes on.
     ///
     /// # Errors
     ///
     /// [`DataError::Ended`] if the workers have ended.
-    pub fn begin_replays(&self) -> Result<(), PlanesError> {
+    pub fn begin(&self) -> Result<(), PlanesError> {
         // Applications of an earlier control plane that nobody has run again until now are over.
         self.sockets.end_found();
-        self.port().ask(PortRequest::BeginReplays)?;
+        self.port().ask(PortRequest::Begin)?;
         Ok(())
     }
 

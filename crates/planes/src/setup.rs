@@ -43,9 +43,8 @@ pub struct Setup {
     pub kernel_news_octets: usize,
     /// The seed of random numbers: identifications, jitter, secrets.
     pub seed: u64,
-    /// Whether packets that arrive wait until [`Planes::begin_replays`](crate::Planes::begin_replays):
-    /// handlers and sockets are attached before. Otherwise they are received as soon as all links
-    /// are open.
+    /// Whether packets that arrive wait until [`Planes::begin`](crate::Planes::begin): handlers and
+    /// sockets are attached before. Otherwise they are received as soon as all links are open.
     pub waits: bool,
     /// The process in which the workers run; this one if there is none.
     pub process: Option<ProcessSetup>,

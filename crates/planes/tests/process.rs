@@ -121,7 +121,7 @@ fn control(name: &str) {
             let (socket, received) =
                 (planes.sockets().bind(OWN.parse().unwrap()), AtomicU32::new(0));
             let socket = socket.unwrap();
-            planes.begin_replays().unwrap();
+            planes.begin().unwrap();
             println!("runs {} {}", planes.data_process().unwrap(), planes.is_adopted());
             socket.set_read_timeout(Some(Duration::from_millis(100)));
             let is_over = AtomicBool::new(false);

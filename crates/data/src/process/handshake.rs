@@ -123,7 +123,7 @@ pub(super) struct Restored {
     pub(super) standing: Vec<HandlerOrder>,
     /// Links that a command has taken down.
     pub(super) down: Vec<LinkIndex>,
-    /// Whether replays have begun.
+    /// Whether [`PortRequest::Begin`](crate::PortRequest::Begin) was given.
     pub(super) begun: bool,
 }
 

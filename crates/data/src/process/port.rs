@@ -204,7 +204,7 @@ impl ProcessPort {
         let request = {
             let known = self.known();
             match (known.restored.begun, known.setup.waits) {
-                (true, _) => PortRequest::BeginReplays,
+                (true, _) => PortRequest::Begin,
                 (false, false) => PortRequest::Receive,
                 (false, true) => return,
             }
@@ -301,7 +301,7 @@ impl ProcessPort {
             PortRequest::DropPrepared => self.held.keep_those_of(&known.setup.links),
             PortRequest::SetLink { link, up } => note_down(&mut known.restored.down, *link, *up),
             PortRequest::Receive => known.setup.waits = false,
-            PortRequest::BeginReplays => known.restored.begun = true,
+            PortRequest::Begin => known.restored.begun = true,
             _ => {}
         }
         Waiting { answer: None, staged, reopened }

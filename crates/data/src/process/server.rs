@@ -312,7 +312,7 @@ impl Server {
                 state.commit(*stage);
                 self.captured.set_open(state.captures());
             }
-            PortRequest::Receive | PortRequest::BeginReplays => self.receives_at = None,
+            PortRequest::Receive | PortRequest::Begin => self.receives_at = None,
             PortRequest::SetLink { link, up } => self.shared.lock().set_link(*link, *up),
             PortRequest::FlushCaptures => self.captured.flush(self.shared.answer_reader()),
             _ => {}

@@ -220,4 +220,12 @@ impl Port for PlanePort {
     fn capture_readers(&self) -> Arc<CaptureReaders> {
         self.0.capture_readers()
     }
+
+    fn ask_within(
+        &self,
+        request: PortRequest,
+        patience: Duration,
+    ) -> Result<PortAnswer, DataError> {
+        self.0.ask_within(request, patience)
+    }
 }

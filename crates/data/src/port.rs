@@ -251,10 +251,23 @@ pub trait Port {
     ///
     /// # Errors
     ///
-    /// As [`Self::submit`] and [`Self::answer`].
+    /// As [`Self::ask_within`].
     fn ask(&self, request: PortRequest) -> Result<PortAnswer, DataError> {
+        self.ask_within(request, ANSWER_WITHIN)
+    }
+
+    /// Takes a request and awaits its answer for `patience` at the most.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::submit`] and [`Self::answer`].
+    fn ask_within(
+        &self,
+        request: PortRequest,
+        patience: Duration,
+    ) -> Result<PortAnswer, DataError> {
         let number = self.submit(request)?;
-        self.answer(number, ANSWER_WITHIN)
+        self.answer(number, patience)
     }
 }
 
@@ -281,5 +294,13 @@ impl<P: Port + ?Sized> Port for Arc<P> {
 
     fn capture_readers(&self) -> Arc<CaptureReaders> {
         (**self).capture_readers()
+    }
+
+    fn ask_within(
+        &self,
+        request: PortRequest,
+        patience: Duration,
+    ) -> Result<PortAnswer, DataError> {
+        (**self).ask_within(request, patience)
     }
 }

@@ -75,6 +75,8 @@ fn main() {
         Trial::test("a_data_plane_that_dies_five_times_is_given_up_until_an_order", given_up),
         Trial::test("one_that_was_given_up_starts_without_the_link_at_fault", given_up_for_a_link),
         Trial::test("a_data_plane_outlives_its_control_plane_and_is_adopted", adopted),
+        Trial::test("a_data_plane_that_dies_while_it_is_adopted_is_started_again", dies_adopted),
+        Trial::test("an_order_that_meets_a_death_is_executed_by_the_next_one", orders_meet_deaths),
         Trial::test("a_data_plane_that_stands_still_is_an_error_that_names_it", stands_still),
         Trial::test("a_memo_that_is_taken_late_replaces_the_one_before", memo_taken_late),
         Trial::test("a_data_plane_without_a_name_ends_with_its_control_plane", ends_with_it),
@@ -430,6 +432,76 @@ fn other_of(kind: &str, name: &str) -> Result<(Child, u32), Failed> {
     let mut line = String::new();
     BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut line)?;
     Ok((child, line.trim().parse()?))
+}
+
+/// It dies when its next control plane has heard it and orders nothing yet: the one that comes after it has
+/// its handlers until the first commit.
+fn dies_adopted() -> Result<(), Failed> {
+    let name = format!("killed-test-adopted-{}", std::process::id());
+    let (mut control, process) = other(&name)?;
+    control.kill()?;
+    control.wait()?;
+    let found = FoundPlane::find(&name)?.ok_or("it is gone")?;
+    let next = found.next_id();
+    let mut host = Host::adopt(found.tables(), ROUTES_MAX)?;
+    die(process);
+    gone(process);
+    let (tell, told) = channel();
+    let watch = move |event| tell.send(event).unwrap_or_default();
+    let started = DataProcess::adopt(found, command(&name), &mut host, watch)?;
+    let port = started.process.port();
+    // The first orders of a control plane.
+    port.ask(PortRequest::Pace(Pace { spin: Duration::ZERO }))?;
+    port.ask(PortRequest::SetLink { link: LinkIndex(1), up: true })?;
+    assert_eq!(told.recv_timeout(PATIENCE)?, ProcessEvent::Died);
+    assert!(matches!(told.recv_timeout(PATIENCE)?, ProcessEvent::Restarted(_)));
+    assert!(started.process.id() != process);
+    furnish(&mut host);
+    host.release();
+    let sum = |host: &Host| host.tables().counters.sum(CounterOwner::Handler(HANDLER.0), "packets");
+    send(port)?;
+    assert_eq!(sum(&host), Some(1), "the handler stands still");
+    assert!(port.handlers().is_empty(), "and is not this control plane's");
+    attach(&started, next);
+    assert_eq!(sum(&host), None);
+    send(port)?;
+    assert_eq!(packets(&port.handlers()), 1);
+    Ok(())
+}
+
+/// A process dies before it has staged a wiring, or between that and the commit.
+fn orders_meet_deaths() -> Result<(), Failed> {
+    let (started, _host, told) = start("");
+    let port = started.process.port();
+    let at = Attachment::new(At::EtherType(EtherType::IPV4), Place::Tap);
+    for number in 1..=4 {
+        let id = AttachmentId(HANDLER.0 + number);
+        let order = HandlerOrder::New(id, at, HandlerValue::Count);
+        let dies_before = number % 2 == 0;
+        if dies_before {
+            die(started.process.id());
+        }
+        let PortAnswer::Staged(stage) = port.ask(PortRequest::Stage(vec![order]))? else {
+            return Err("it was to be staged".into());
+        };
+        if !dies_before {
+            die(started.process.id());
+        }
+        if number == 3 {
+            // The next one has begun already, without it.
+            assert_eq!(told.recv_timeout(PATIENCE)?, ProcessEvent::Died);
+            assert!(matches!(told.recv_timeout(PATIENCE)?, ProcessEvent::Restarted(_)));
+        }
+        port.ask(PortRequest::Commit(stage))?;
+        if number != 3 {
+            assert_eq!(told.recv_timeout(PATIENCE)?, ProcessEvent::Died);
+            assert!(matches!(told.recv_timeout(PATIENCE)?, ProcessEvent::Restarted(_)));
+        }
+        send(port)?;
+        assert_eq!(port.handlers().iter().map(|one| one.id).collect::<Vec<_>>(), [id]);
+        assert_eq!(packets(&port.handlers()), 1, "it stands once");
+    }
+    Ok(())
 }
 
 fn adopted() -> Result<(), Failed> {

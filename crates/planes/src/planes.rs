@@ -393,8 +393,8 @@ impl Planes {
 
     /// Opens the device of an order, or checks it, before the link is closed.
     pub(crate) fn prepare_device(&self, order: &Reopen) -> Result<(), PlanesError> {
-        let number = self.port().submit(PortRequest::Prepare(Box::new(order.clone())))?;
-        self.port().answer(number, REOPENED_WITHIN)?;
+        let request = PortRequest::Prepare(Box::new(order.clone()));
+        self.port().ask_within(request, REOPENED_WITHIN)?;
         Ok(())
     }
 
@@ -407,8 +407,8 @@ impl Planes {
     /// Closes a link and opens it on another device; returns how long no frames were received.
     pub(crate) fn reopen(&self, order: &Reopen) -> Result<Reopened, PlanesError> {
         let started = Instant::now();
-        let number = self.port().submit(PortRequest::Reopen(Box::new(order.clone())))?;
-        let PortAnswer::Reopened(info) = self.port().answer(number, REOPENED_WITHIN)? else {
+        let request = PortRequest::Reopen(Box::new(order.clone()));
+        let PortAnswer::Reopened(info) = self.port().ask_within(request, REOPENED_WITHIN)? else {
             return Err(DataError::Ended.into());
         };
         let info = *info;

@@ -102,7 +102,7 @@ fn adopt(
         started.process.port().ask(PortRequest::Pace(Pace { spin: data.spin }))?;
     }
     for link in gone {
-        started.process.port().submit(PortRequest::SetLink { link, up: true })?;
+        started.process.port().ask(PortRequest::SetLink { link, up: true })?;
     }
     for (before, device) in running.links.iter().zip(&data.links) {
         if before != device {
@@ -143,9 +143,8 @@ fn unlike(
 }
 
 fn reopen(started: &ProcessStarted, order: &Reopen) -> Result<LinkInfo, PlanesError> {
-    let port = started.process.port();
-    let number = port.submit(PortRequest::Reopen(Box::new(order.clone())))?;
-    match port.answer(number, REOPENED_WITHIN)? {
+    let request = PortRequest::Reopen(Box::new(order.clone()));
+    match started.process.port().ask_within(request, REOPENED_WITHIN)? {
         PortAnswer::Reopened(info) => Ok(*info),
         _ => Err(DataError::Ended.into()),
     }

@@ -18,7 +18,7 @@ mod numbered;
 use gatewright_data::HandlerValue;
 use gatewright_link::Backend;
 use gatewright_part::EventSink;
-use gatewright_planes::{Placement, Planes, ProcessSetup, Setup};
+use gatewright_planes::{Placement, Planes, PlanesError, ProcessSetup, Setup};
 use gatewright_stack::{At, Attachment, Place, builtin::Match};
 use gatewright_testbed::{Namespace, Needs, Process, TwoSubnets, Veth, wait_until};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -26,13 +26,17 @@ use numbered::{Flight, Passed, Progress};
 use std::{
     io::{BufRead, BufReader, ErrorKind, Write, stdin},
     net::{Ipv4Addr, UdpSocket},
-    process::{ChildStdin, ChildStdout, Stdio},
+    process::{ChildStdin, ChildStdout, Command, Stdio},
     sync::atomic::{AtomicBool, AtomicU32, Ordering},
     time::{Duration, Instant},
 };
 
 const SERVES: &str = "GATEWRIGHT_PLANES_TEST_SERVES";
 const CONTROLS: &str = "GATEWRIGHT_PLANES_TEST_CONTROLS";
+/// Milliseconds from when a control plane has found its data plane until it kills that; with 0 it is dead
+/// before it is adopted.
+const KILLS: &str = "GATEWRIGHT_PLANES_TEST_KILLS";
+const KILLED_AFTER_MS: [u64; 6] = [0, 1, 3, 10, 30, 100];
 const WITHIN: Duration = Duration::from_mins(1);
 /// Datagrams after a kill, of which none may be lost.
 const DATAGRAMS: u32 = 2000;
@@ -88,6 +92,16 @@ fn main() {
             Needs::new().namespaces().linux(6, 4),
         ),
         trial("what_drivers_forward_goes_on_without_either_plane", drivers_go_on, drivers()),
+        trial(
+            "a_data_plane_that_dies_during_its_adoption_is_started_again",
+            || dies_during_adoption(PACKET_SOCKETS),
+            drivers(),
+        ),
+        trial(
+            "the_same_with_drivers_that_forward",
+            || dies_during_adoption(DRIVERS),
+            drivers(),
+        ),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }
@@ -111,7 +125,7 @@ fn control(name: &str) {
         };
     }
     let log = EventSink::new(|event| println!("event {}: {}", event.kind, event.text));
-    match Planes::open_logging(&setup, log) {
+    match open(&setup, log) {
         Ok(planes) => {
             // As a gateway does: until then packets wait, and those of drivers go to the graph.
             let which = Match { port: Some(FORBIDDEN.1), ..Match::default() };
@@ -142,6 +156,33 @@ fn control(name: &str) {
     }
 }
 
+/// Opens the planes, and kills the data plane that it finds if it is to ([`KILLS`]).
+fn open(setup: &Setup, log: EventSink) -> Result<Planes, PlanesError> {
+    let found = Planes::find(setup.process.as_ref().unwrap())?;
+    let after = std::env::var(KILLS).ok().zip(found.as_ref());
+    let Some((after, process)) = after.map(|(after, found)| (after, found.process())) else {
+        return Planes::open_found(setup, found, log);
+    };
+    let kill = move || {
+        let number = process.to_string();
+        assert!(Command::new("kill").args(["-KILL", &number]).status().unwrap().success());
+        let stat = || std::fs::read_to_string(format!("/proc/{number}/stat"));
+        // One that nobody waits for is there by name only.
+        let is_dead = || stat().is_ok_and(|stat| stat.contains(") Z ")) || stat().is_err();
+        assert!(wait_until(WITHIN, is_dead));
+    };
+    match after.parse().unwrap() {
+        0 => kill(),
+        after => {
+            std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(after));
+                kill();
+            });
+        }
+    }
+    Planes::open_found(setup, found, log)
+}
+
 /// Says how many datagrams its socket has received, how many packets drivers have forwarded and how many
 /// went to the graph, and which process the data plane is, whenever a line asks for it.
 fn answer(planes: &Planes, received: &AtomicU32) {
@@ -168,8 +209,20 @@ struct Control {
 
 impl Control {
     fn start(middle: &Namespace, name: &str) -> Result<Self, Failed> {
+        Self::start_killing(middle, name, None)
+    }
+
+    /// One that kills the data plane that it finds, after so many milliseconds.
+    fn start_killing(
+        middle: &Namespace,
+        name: &str,
+        after_ms: Option<u64>,
+    ) -> Result<Self, Failed> {
         let own = std::env::current_exe()?;
-        let command = middle.command(own.to_str().ok_or("no name")?).env(CONTROLS, name);
+        let mut command = middle.command(own.to_str().ok_or("no name")?).env(CONTROLS, name);
+        if let Some(after) = after_ms {
+            command = command.env(KILLS, after.to_string());
+        }
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let input = process.stdin().ok_or("no input")?;
         let output = BufReader::new(process.stdout().ok_or("no output")?);
@@ -384,6 +437,42 @@ fn goes_on(name: &str) -> Result<(), Failed> {
     assert!(!adopted, "nothing was left to be adopted");
     drop(last.input);
     let is_gone = || signal(&middle, "-0", fresh).is_ok_and(|there| !there);
+    assert!(wait_until(WITHIN, is_gone), "no process is left");
+    Ok(())
+}
+
+/// A data plane is killed from when its next control plane has found it until that has begun: another one
+/// is started, and what a handler drops is dropped meanwhile.
+fn dies_during_adoption(name: &str) -> Result<(), Failed> {
+    let hosts = TwoSubnets::with_queues(1)?;
+    for (host, end) in [(&hosts.north, "n0"), (&hosts.south, "s0")] {
+        // Checksums are complete, as on a cable between machines.
+        host.command("ethtool").args(["-K", end, "tx", "off"]).run()?;
+    }
+    let sender = hosts.north.run(|| UdpSocket::bind("10.10.1.2:0"))??;
+    let receiver = hosts.south.run(|| UdpSocket::bind(SOUTH))??;
+    let forbidden = hosts.south.run(|| UdpSocket::bind(FORBIDDEN))??;
+    let mut flow = Flow { sender, receiver, forbidden, next: 0 };
+    let mut control = Control::start(&hosts.middle, name)?;
+    let (mut data, _) = control.runs()?;
+    assert!(wait_until(WITHIN, || flow.passes()), "it forwards");
+    for after in KILLED_AFTER_MS {
+        control.process.kill();
+        control = Control::start_killing(&hosts.middle, name, Some(after))?;
+        let (process, adopted) = flow.while_forbidden(|| control.runs())?;
+        assert!(adopted, "{after} ms: its tables are");
+        let mut now = process;
+        let is_another = || {
+            now = control.forwarded().map_or(now, |(.., process)| process);
+            now != data
+        };
+        assert!(wait_until(WITHIN, is_another), "{after} ms: another one is started");
+        assert!(wait_until(WITHIN, || flow.passes()), "{after} ms: it forwards again");
+        flow.nothing_forbidden_came();
+        data = now;
+    }
+    drop(control.input);
+    let is_gone = || signal(&hosts.middle, "-0", data).is_ok_and(|there| !there);
     assert!(wait_until(WITHIN, is_gone), "no process is left");
     Ok(())
 }

@@ -151,7 +151,11 @@ impl Connection {
         let (tell, told) = sync_channel(1);
         *self.maps_taken() = Some(tell);
         let descriptors: Vec<_> = maps.descriptors().collect();
-        self.tell(&PeerMessage::maps(maps), &descriptors).map_err(failed("pass its maps"))?;
+        let passed = self.tell(&PeerMessage::maps(maps), &descriptors);
+        passed.map_err(|error| match error {
+            error if has_ended(&error) => DataError::Ended,
+            error => failed("pass its maps")(error),
+        })?;
         match told.recv_timeout(MAPS_TAKEN_WITHIN) {
             Ok(taken) if taken.is_empty() => Ok(()),
             Ok(taken) => Err(refused(format!("drivers do not forward by new maps: {taken}"))),

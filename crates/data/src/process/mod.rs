@@ -12,7 +12,7 @@
 //! | `sockets.rs`, `captured.rs` | the control plane's sockets there; captured packets on their way up |
 //! | `port.rs`, `uplink.rs` | the control plane's ends of the rings: requests and answers; datagrams and packets |
 //! | `supervisor.rs`, `arrived.rs` | starts the process, finds it, starts it again when it dies, and exchanges it; frames that arrive meanwhile |
-//! | `connection.rs`, `held.rs` | the connection to it; what control holds so that the next one goes on with it |
+//! | `connection.rs`, `held.rs`, `known.rs` | the connection to it; what control holds and knows so that the next one goes on with it |
 //! | `handshake.rs`, `passing.rs` | what both say when they meet; descriptors over a socket |
 //! | `orders.rs` | orders to the UDP layer, and what became of each |
 //! | `message.rs` | messages in the rings |
@@ -26,6 +26,7 @@ mod connection;
 mod files;
 mod handshake;
 mod held;
+mod known;
 mod message;
 mod names;
 mod orders;

@@ -1,15 +1,17 @@
 //! The control plane's end of the rings to a data plane in its own process.
 
 use super::{
-    adoption::{note_down, resolved},
+    adoption::note_down,
     handshake::Restored,
     held::{HeldDevices, PassedDown},
+    known::{Known, NotedCommit},
     message::{Incoming, Outgoing},
 };
 use crate::{
     attachments::HandlerNow,
     captures::CaptureReaders,
     error::{DataError, refused},
+    neighbours::NeighbourUpdate,
     plain::Plain,
     port::{HandlerOrder, Port, PortAnswer, PortRequest, RequestNumber, StageNumber},
     reopen::Reopen,
@@ -61,8 +63,9 @@ const PENDING_MAX: usize = 256;
 /// Neighbour updates in one message: more are sent in several.
 const UPDATES_AT_ONCE: usize = 1024;
 
-/// Staged wirings that are known: the workers know as many.
-const STAGED_MAX: usize = 8;
+/// Maximum time until another process runs in place of one that has ended, or it is known that none
+/// will.
+const NEXT_WITHIN: Duration = Duration::from_secs(10);
 
 /// Requests and their answers.
 struct Pending {
@@ -70,22 +73,21 @@ struct Pending {
     waiting: BTreeMap<u64, Waiting>,
     /// Whether the process runs.
     running: bool,
+    /// Which process it is, of those that this control plane has had.
+    process: ProcessNumber,
+    /// Whether no other process comes after the one that has ended.
+    is_last: bool,
 }
+
+/// The number of a process, in the order in which they have run.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct ProcessNumber(u64);
 
 /// A request without an answer, or with one that nobody has fetched.
 struct Waiting {
     answer: Option<Result<PortAnswer, DataError>>,
     staged: Option<Vec<HandlerOrder>>,
     reopened: Option<Box<Reopen>>,
-}
-
-/// What a process that comes after this one is to have.
-struct Known {
-    setup: DataSetup,
-    restored: Restored,
-    staged: BTreeMap<StageNumber, Vec<HandlerOrder>>,
-    /// What it gives a later control plane.
-    memo: String,
 }
 
 /// A poisoned lock is safe here: each change is whole before the next.
@@ -102,19 +104,19 @@ impl ProcessPort {
         counters: CounterTable,
         first: u64,
     ) -> Self {
-        let restored = Restored::default();
-        let pending = Pending { next: first, waiting: BTreeMap::new(), running: true };
+        let pending = Pending {
+            next: first,
+            waiting: BTreeMap::new(),
+            running: true,
+            process: ProcessNumber(0),
+            is_last: false,
+        };
         Self {
             requests: Mutex::new(requests),
             server,
             pending: Mutex::new(pending),
             arrived: Condvar::new(),
-            known: Mutex::new(Known {
-                setup,
-                restored,
-                staged: BTreeMap::new(),
-                memo: String::new(),
-            }),
+            known: Mutex::new(Known::new(setup)),
             counters,
             // As those of requests: handlers of an earlier control plane name others.
             readers: Arc::new(CaptureReaders::beginning_with(first)),
@@ -134,15 +136,20 @@ impl ProcessPort {
         lock(&self.known)
     }
 
-    /// What a process that comes after this one is to have.
-    pub(super) fn to_restore(&self) -> (DataSetup, Restored) {
-        let known = self.known();
-        (known.setup.clone(), known.restored.clone())
+    /// The links and workers of the process that runs, or of the one that comes after it.
+    pub(super) fn setup(&self) -> DataSetup {
+        self.known().setup.clone()
     }
 
-    /// Sets the links that a command has taken down, in the process that runs.
-    pub(super) fn set_down(&self, down: Vec<LinkIndex>) {
-        self.known().restored.down = down;
+    /// What the next process is ordered to begin with.
+    pub(super) fn order_next(&self) -> (DataSetup, Restored) {
+        self.known().order_next()
+    }
+
+    /// Goes on with what an earlier control plane has left: its handlers until the first commit, the
+    /// links that it has taken down, and what it wanted a later one to have.
+    pub(super) fn inherit(&self, standing: Vec<HandlerOrder>, down: Vec<LinkIndex>, memo: String) {
+        self.known().inherit(standing, down, memo);
     }
 
     /// Sets what a process, also one that comes after this one, gives a later control plane.
@@ -188,15 +195,26 @@ impl ProcessPort {
             waiting.answer.get_or_insert(Err(DataError::Ended));
         }
         drop(pending);
-        self.known().staged.clear();
+        self.known().end();
         self.arrived.notify_all();
     }
 
     /// Another process runs in its place.
     pub(super) fn begin(&self) {
         self.given_up.store(false, Ordering::Release);
-        lock(&self.pending).running = true;
+        self.known().begin();
+        let mut pending = lock(&self.pending);
+        pending.process.0 += 1;
+        (pending.running, pending.is_last) = (true, false);
+        drop(pending);
         self.has_restarted.store(true, Ordering::Release);
+        self.arrived.notify_all();
+    }
+
+    /// No other process comes after the one that runs, or has ended: nobody waits for it.
+    pub(super) fn be_last(&self) {
+        lock(&self.pending).is_last = true;
+        self.arrived.notify_all();
     }
 
     /// Has a process that was started again receive frames, once it has its sockets.
@@ -216,6 +234,7 @@ impl ProcessPort {
     /// No other process will run in its place until somebody asks.
     pub(super) fn give_up(&self) {
         self.given_up.store(true, Ordering::Release);
+        self.be_last();
     }
 
     /// Whether no other process will run in its place.
@@ -247,34 +266,36 @@ impl ProcessPort {
     /// Takes an answer if there is one.
     pub(super) fn take_answer(&self, answer: Outgoing) {
         let Outgoing { number, answer } = answer;
-        self.note(number, &answer);
+        let answer = self.note(number, answer);
         if let Some(waiting) = lock(&self.pending).waiting.get_mut(&number) {
             waiting.answer = Some(answer);
         }
         self.arrived.notify_all();
     }
 
-    /// Keeps what a later process is to have.
-    fn note(&self, number: u64, answer: &Result<PortAnswer, DataError>) {
+    /// Keeps what a later process is to have; returns the answer with the number of a staged wiring here.
+    fn note(
+        &self,
+        number: u64,
+        answer: Result<PortAnswer, DataError>,
+    ) -> Result<PortAnswer, DataError> {
         let mut pending = lock(&self.pending);
-        let Some(waiting) = pending.waiting.get_mut(&number) else { return };
+        let Some(waiting) = pending.waiting.get_mut(&number) else { return answer };
         let (staged, reopened) = (waiting.staged.take(), waiting.reopened.take());
         drop(pending);
         let mut known = self.known();
         match (answer, staged, reopened) {
-            (Ok(PortAnswer::Staged(stage)), Some(orders), _) => {
-                if known.staged.len() >= STAGED_MAX {
-                    known.staged.pop_first();
-                }
-                known.staged.insert(*stage, orders);
+            (Ok(PortAnswer::Staged(at)), Some(orders), _) => {
+                Ok(PortAnswer::Staged(known.stage(at, orders)))
             }
             (Ok(PortAnswer::Reopened(info)), _, Some(order)) => {
-                self.held.keep_open(order.device.device.index(), info);
+                self.held.keep_open(order.device.device.index(), &info);
                 if let Some(link) = known.setup.links.get_mut(order.device.device.index().index()) {
                     *link = order.device;
                 }
+                Ok(PortAnswer::Reopened(info))
             }
-            _ => {}
+            (answer, ..) => answer,
         }
     }
 
@@ -284,14 +305,7 @@ impl ProcessPort {
         let (mut staged, mut reopened) = (None, None);
         let mut known = self.known();
         match request {
-            PortRequest::Stage(orders) => {
-                staged = Some(resolved(orders, &known.restored.standing));
-            }
-            PortRequest::Commit(stage) => {
-                if let Some(standing) = known.staged.remove(stage) {
-                    known.restored.standing = standing;
-                }
-            }
+            PortRequest::Stage(orders) => staged = Some(known.resolved(orders)),
             PortRequest::Pace(pace) => known.setup.spin = pace.spin,
             PortRequest::Reopen(order) => {
                 // Closed there, it is to be closed.
@@ -329,16 +343,130 @@ impl ProcessPort {
         self.send(&Incoming::Request { number, request })?;
         Ok(RequestNumber(number))
     }
-}
 
-impl Port for ProcessPort {
-    fn submit(&self, request: PortRequest) -> Result<RequestNumber, DataError> {
-        let PortRequest::Neighbours(updates) = request else { return self.send_request(request) };
+    /// Sends neighbour updates, in several messages if they are many.
+    fn send_neighbours(&self, updates: &[NeighbourUpdate]) -> Result<RequestNumber, DataError> {
         let mut last = None;
         for some in updates.chunks(UPDATES_AT_ONCE) {
             last = Some(self.send_request(PortRequest::Neighbours(some.to_vec()))?);
         }
         last.map_or_else(|| self.send_request(PortRequest::Neighbours(Vec::new())), Ok)
+    }
+
+    /// The process that runs, or has ended last.
+    pub(super) fn process(&self) -> ProcessNumber {
+        lock(&self.pending).process
+    }
+
+    /// Waits while `waits`, until it is known that nothing more comes; returns what it is then.
+    fn await_process(&self, waits: impl Fn(&Pending) -> bool) -> MutexGuard<'_, Pending> {
+        let deadline = Instant::now() + NEXT_WITHIN;
+        let mut pending = lock(&self.pending);
+        while waits(&pending) && !pending.is_last {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let woken = self.arrived.wait_timeout(pending, left);
+            (pending, _) = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+        pending
+    }
+
+    /// Waits until a process runs; returns whether another one than `ended` does, of which it was answered
+    /// that it has ended.
+    fn await_next(&self, ended: Option<ProcessNumber>) -> bool {
+        let pending = self.await_process(|pending| !pending.running);
+        // One that runs has said so itself: a worker there has ended.
+        pending.running && ended != Some(pending.process)
+    }
+
+    /// Waits until a process runs that comes after `ended`, whose end may not have been noticed here yet;
+    /// returns whether it does.
+    pub(super) fn await_after(&self, ended: ProcessNumber) -> bool {
+        let pending = self.await_process(|pending| pending.process == ended || !pending.running);
+        pending.running && pending.process != ended
+    }
+
+    /// Puts a staged wiring in force: at the process that has staged it, or at the next one.
+    fn commit(&self, stage: StageNumber, patience: Duration) -> Result<PortAnswer, DataError> {
+        let noted = self.known().commit(stage).ok_or(DataError::Unknown)?;
+        let NotedCommit { mut at, orders, number } = noted;
+        loop {
+            let process = self.process();
+            if let Some(stage) = at {
+                let sent = self.send_request(PortRequest::Commit(stage));
+                match sent.and_then(|sent| self.answer(sent, patience)) {
+                    Err(DataError::Ended) if self.await_next(Some(process)) => {}
+                    told => return told,
+                }
+            } else if !self.await_next(None) {
+                return Err(DataError::Ended);
+            }
+            if self.known().has_begun_with(number) {
+                return Ok(PortAnswer::Done);
+            }
+            // It was ordered before the commit was noted.
+            let staged = self.ask_within(PortRequest::Stage(orders.clone()), patience)?;
+            let PortAnswer::Staged(stage) = staged else { return Err(DataError::Ended) };
+            at = self.known().discard(stage);
+        }
+    }
+}
+
+/// Whether a request that a process has not answered at its end is for the next one, too. The others
+/// ask what that one does not know, or end with the process.
+const fn is_for_the_next(request: &PortRequest) -> bool {
+    matches!(
+        request,
+        PortRequest::Stage(_)
+            | PortRequest::LookAtNeighbours(_)
+            | PortRequest::Pace(_)
+            | PortRequest::Prepare(_)
+            | PortRequest::Reopen(_)
+            | PortRequest::SetLink { .. }
+            | PortRequest::Receive
+            | PortRequest::Begin
+    )
+}
+
+impl Port for ProcessPort {
+    fn submit(&self, request: PortRequest) -> Result<RequestNumber, DataError> {
+        match request {
+            PortRequest::Neighbours(updates) => self.send_neighbours(&updates),
+            PortRequest::Commit(stage) => {
+                let noted = self.known().commit(stage).ok_or(DataError::Unknown)?;
+                self.send_request(PortRequest::Commit(noted.at.ok_or(DataError::Ended)?))
+            }
+            PortRequest::Discard(stage) => {
+                let at = self.known().discard(stage).ok_or(DataError::Unknown)?;
+                self.send_request(PortRequest::Discard(at))
+            }
+            request => self.send_request(request),
+        }
+    }
+
+    /// A request to a process that has ended, or ends before it has answered, is given to the next one,
+    /// if it is an order; unless there will be none.
+    fn ask_within(
+        &self,
+        request: PortRequest,
+        patience: Duration,
+    ) -> Result<PortAnswer, DataError> {
+        if let PortRequest::Commit(stage) = request {
+            return self.commit(stage, patience);
+        }
+        if !is_for_the_next(&request) {
+            return self.answer(self.submit(request)?, patience);
+        }
+        loop {
+            let process = self.process();
+            let sent = self.submit(request.clone());
+            match sent.and_then(|sent| self.answer(sent, patience)) {
+                Err(DataError::Ended) if self.await_next(Some(process)) => {}
+                told => return told,
+            }
+        }
     }
 
     fn answer(&self, number: RequestNumber, patience: Duration) -> Result<PortAnswer, DataError> {

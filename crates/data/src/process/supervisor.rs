@@ -306,10 +306,12 @@ impl DataProcess {
         let order = command.order((setup.clone(), Restored::default()), true, &passed);
         let (now, started) = launch(&command, &order, (&shared, &passed))?;
         let state = (now, started, Vec::new());
-        Self::over(host, setup, (sleepers, shared), state, (command, Box::new(watch)))
+        let first = |_: &ProcessPort| Ok(());
+        Self::over(host, setup, (sleepers, shared), (state, first), (command, Box::new(watch)))
     }
 
-    /// Takes over a data plane that was found, whose tables `host` has adopted.
+    /// Takes over a data plane that was found, whose tables `host` has adopted. One that has died since is
+    /// started again, as any other.
     ///
     /// # Errors
     ///
@@ -333,22 +335,23 @@ impl DataProcess {
         let AdoptReport { process, setup, links, standing, down, applications, .. } = report;
         let AdoptReport { all_files, memo, .. } = report;
         let now = Now { stream, process, child: None, links: links.clone() };
-        // The handlers there are the last control plane's: the first commit replaces them.
-        drop(standing);
         let state = (now, StartedPlane { links, all_files }, applications);
-        let started =
-            Self::over(host, &setup, (sleepers, shared), state, (command, Box::new(watch)))?;
-        started.process.port.set_memo(memo);
-        started.process.port.set_down(down);
-        started.process.port.send(&Incoming::Adopted)?;
-        Ok(started)
+        // Before its end is noticed: the next one is ordered by it, and reads this message first.
+        let first = |port: &ProcessPort| {
+            port.inherit(standing, down, memo);
+            port.send(&Incoming::Adopted)
+        };
+        Self::over(host, &setup, (sleepers, shared), (state, first), (command, Box::new(watch)))
     }
 
     fn over(
         host: &mut Host,
         setup: &DataSetup,
         (sleepers, shared): (Sleepers, Shared),
-        (now, began, applications): (Now, StartedPlane, Vec<FoundApplication>),
+        ((now, began, applications), first): (
+            (Now, StartedPlane, Vec<FoundApplication>),
+            impl FnOnce(&ProcessPort) -> Result<(), DataError>,
+        ),
         (command, watch): (ProcessCommand, Watch),
     ) -> Result<ProcessStarted, DataError> {
         let readers = host.tables();
@@ -356,10 +359,11 @@ impl DataProcess {
         let Sleepers { event_reader, server, answer_reader, workers: wakers } = sleepers;
         let events = EventQueue::new(tables.events(setup.workers), event_reader);
         // Answers to an earlier control plane bear the numbers of its process.
-        let first = u64::from(std::process::id()) << u32::BITS;
+        let numbers = u64::from(std::process::id()) << u32::BITS;
         let requests = (tables.requests(), server);
         let known = (setup.clone(), command.maps.clone());
-        let port = ProcessPort::new(requests, known, readers.counters.clone(), first);
+        let port = ProcessPort::new(requests, known, readers.counters.clone(), numbers);
+        first(&port)?;
         let port = Arc::new(port);
         let captures = port.capture_readers();
         let (sockets, uplink) =
@@ -438,10 +442,17 @@ impl DataProcess {
     /// # Errors
     ///
     /// [`DataError::Refused`] names the drivers that forward nothing more; [`DataError::Late`] if
-    /// the process has not answered, [`DataError::Ended`] if it has ended instead.
+    /// the process has not answered, [`DataError::Ended`] if it has ended instead and no other comes.
     pub fn exchange_maps(&self, maps: &Arc<ForwardingMaps>) -> Result<(), DataError> {
         self.port.set_maps(Ok(Arc::clone(maps)));
-        self.connection.exchange_maps(maps)
+        loop {
+            let process = self.port.process();
+            match self.connection.exchange_maps(maps) {
+                // The next one may have been ordered with those of before.
+                Err(DataError::Ended) if self.port.await_after(process) => {}
+                exchanged => return exchanged,
+            }
+        }
     }
 
     /// Has the process, and each that comes after it, give a later control plane that adopts it this
@@ -527,6 +538,7 @@ impl DataProcess {
         if self.connection.stopping.swap(true, Ordering::AcqRel) {
             return;
         }
+        self.port.be_last();
         self.connection.tell_stop();
         self.answer_reader.stop();
         // The supervisor may wait for an order; it looks at the flag with the lock held.
@@ -606,7 +618,7 @@ impl Supervisor {
             }
             self.port.end();
             let died = Instant::now();
-            let before = arrived(&self.port.to_restore().0);
+            let before = arrived(&self.port.setup());
             let exchange = self.connection.exchange().take();
             let reason = match exchange {
                 Some(asked) => self.exchange(&asked, (died, before), RESTARTED_WITHIN).err(),
@@ -684,7 +696,7 @@ impl Supervisor {
 
     /// The time since it died at `died`, when its interfaces had received `before` frames.
     fn downtime(&self, died: Instant, before: u64) -> Downtime {
-        let frames = arrived(&self.port.to_restore().0).saturating_sub(before);
+        let frames = arrived(&self.port.setup()).saturating_sub(before);
         Downtime { time: died.elapsed(), frames }
     }
 
@@ -705,7 +717,7 @@ impl Supervisor {
         let began = Instant::now();
         for attempt in 1_u32.. {
             let passed = self.port.to_pass();
-            let order = self.command.order(self.port.to_restore(), false, &passed);
+            let order = self.command.order(self.port.order_next(), false, &passed);
             match launch(&self.command, &order, (&self.shared, &passed)) {
                 Ok((now, _)) => {
                     *self.connection.now() = now;

@@ -13,7 +13,7 @@ use gatewright_data::{
     self as data, Clock, DataError, DataPlane, DataSetup, DeviceSetup, EventQueue, FoundPlane,
     Opened, WORKERS_MAX,
 };
-use gatewright_link::{Framing, KernelTables, LinkInfo, Mode};
+use gatewright_link::{ForwardingMaps, Framing, KernelTables, LinkInfo, Mode};
 use gatewright_packet::{LinkAddress, LinkIndex};
 use gatewright_part::EventSink;
 use gatewright_stack::{
@@ -111,12 +111,29 @@ pub(crate) fn start(
         host.tables_mut().set_drivers(reports);
     }
     let names = setup.links.iter().map(|link| link.name.clone());
-    let links = names.zip(links).collect();
-    let mut control = Control::new(host, plan, links);
+    let mut control = Control::new(host, plan, names.zip(links).collect());
     let news = division.map(|division| control.follow_kernel(setup, division, plane.port()));
     let news = news.transpose()?;
     plane.wake();
     control.mtu_caps = LinkSetup::mtu_caps(&setup.links);
+    add_routes(&mut control, setup, log)?;
+    let is_adopted = adopted.is_some();
+    if is_adopted {
+        control.kernel.as_ref().map_or(Ok(()), Kernel::forget_others)?;
+    }
+    if let Some(Ok(drivers)) = drivers {
+        control.forward_in_drivers(drivers, is_adopted || setup.waits);
+    }
+    if let Some(adopted) = adopted {
+        go_on(&mut control, &plane, (adopted, maps.ok()))?;
+        process::log_adopted(log, plane.process().unwrap_or(0), begun.elapsed());
+    }
+    Ok(Started { control, plane, events, sockets, news, adopted: is_adopted })
+}
+
+/// Adds the routes of the description, and those that were set by command under the control plane
+/// before.
+fn add_routes(control: &mut Control, setup: &Setup, log: &EventSink) -> Result<(), PlanesError> {
     for route in &setup.routes {
         control.add_static(route.clone(), Origin::Configured)?;
     }
@@ -126,23 +143,23 @@ pub(crate) fn start(
             process::log_dropped(log, route.to, error);
         }
     }
-    if adopted.is_some() {
-        control.kernel.as_ref().map_or(Ok(()), Kernel::forget_others)?;
-    }
-    if let Some(Ok(drivers)) = drivers {
-        control.forward_in_drivers(drivers, adopted.is_some() || setup.waits);
-    }
-    if let Some(Adopted { next, down }) = &adopted {
-        control.begin_ids(*next);
-        control.go_on_down(down);
-        // Programs of before read maps that nobody writes any more.
-        maps.map_or(Ok(()), |maps| plane.exchange_maps(&maps))?;
-        // Until here the workers had what the control plane before this one had set.
-        control.host.release();
-        plane.wake();
-        process::log_adopted(log, plane.process().unwrap_or(0), begun.elapsed());
-    }
-    Ok(Started { control, plane, events, sockets, news, adopted: adopted.is_some() })
+    Ok(())
+}
+
+/// Puts the host in force at a data plane that was adopted, whose drivers forward by other `maps` from
+/// now on: until here its workers had what the control plane before this one had set.
+fn go_on(
+    control: &mut Control,
+    plane: &DataPlane,
+    (Adopted { next, down }, maps): (Adopted, Option<Arc<ForwardingMaps>>),
+) -> Result<(), PlanesError> {
+    control.begin_ids(next);
+    control.go_on_down(&down);
+    // Programs of before read maps that nobody writes any more.
+    maps.map_or(Ok(()), |maps| plane.exchange_maps(&maps))?;
+    control.host.release();
+    plane.wake();
+    Ok(())
 }
 
 /// Two seeds for the tables; neither reveals the layers' randomness, which begins with `seed`

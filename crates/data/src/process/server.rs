@@ -6,7 +6,8 @@ use super::{
     confine::{confine, outlive_starter},
     files::FileAccess,
     handshake::{
-        self, OpenLinks, PeerMessage, Restored, Shared, StartOrder, StartReport, StartedPlane,
+        self, OpenLinks, PeerMessage, Restored, Shared, Sleepers, StartOrder, StartReport,
+        StartedPlane,
     },
     message::{Incoming, Outgoing},
     orders::TakenOrders,
@@ -24,7 +25,7 @@ use crate::{
 };
 use gatewright_link::{DriverMaps, ForwardingMaps, HeldDevice, KernelTables, OpenDevices};
 use gatewright_stack::{Host, Sockets, Wake};
-use gatewright_tables::{DataTables, MessageReceiver, MessageSender};
+use gatewright_tables::{DataEntities, DataTables, MessageReceiver, MessageSender};
 use std::{
     io,
     os::{
@@ -147,32 +148,14 @@ impl Server {
         passed: PassedOn,
         stream: &UnixStream,
     ) -> Result<Self, DataError> {
-        let StartOrder {
-            version, name, routes_max, fresh, clock, divided, setup, restored, ..
-        } = order;
-        if version != handshake::process_version() {
-            let (own, pid) = (handshake::process_version(), std::process::id());
-            return Err(refused(format!(
-                "the process {pid} is {own}, its control plane {version}"
-            )));
-        }
+        check_version(&order.version)?;
+        let StartOrder { name, routes_max, fresh, clock, divided, setup, restored, .. } = order;
         // Devices that it has got would be in the way of the next one's.
         adoption::check_control(stream)?;
         adoption::hold_signals()?;
-        let tables = DataTables::attach(&descriptors.region, &Host::capacities(routes_max), fresh)
-            .map_err(|error| refused(error.to_string()))?;
-        let sleepers =
-            descriptors.sleepers_of_data(&tables).map_err(failed("copy a descriptor"))?;
-        let (requests, answers) = (tables.requests(), tables.answers());
-        let (datagrams, captured) = ((tables.arrivals(), tables.departures()), tables.captured());
-        let mut entities = tables.entities();
-        let of_drivers = passed.maps.as_ref().ok().map(|maps| maps.driver_reports());
-        entities.drivers =
-            of_drivers.transpose().map_err(|error| refused(error.to_string()))?.flatten();
-        let of_applications = (tables.counters.clone(), entities);
-        for waker in sleepers.workers.iter().chain([&sleepers.server]) {
-            waker.flags().reset();
-        }
+        let (tables, sleepers) = join(&descriptors, routes_max, fresh)?;
+        let ends = RingEnds::of(&tables);
+        let of_applications = (tables.counters.clone(), entities(&tables, &passed)?);
         let listener = (!name.is_empty()).then(|| adoption::listen(&name, stream)).transpose()?;
         // Before the first thread starts: threads have capabilities of their own.
         confine().map_err(failed("give up capabilities"))?;
@@ -180,11 +163,7 @@ impl Server {
         let virtual_clock = clock.map(VirtualClock::beginning);
         let clock = virtual_clock.clone().map_or(Clock::Real(Instant::now()), Clock::Virtual);
         let wakers = (&sleepers.event_reader, sleepers.workers.clone());
-        let division = descriptors.divided(divided, routes_max);
-        let division = division.map_err(failed("copy a descriptor"))?.map(Arc::new);
-        let (forwarding, devices) =
-            (DriverMaps::from(passed.maps), OpenDevices::going_on_with(passed.held));
-        let kernel = KernelTables { division, forwarding, devices };
+        let kernel = kernel_tables(&descriptors, divided.then_some(routes_max), passed)?;
         // One that is started again has handlers and sockets to get first.
         let waits = setup.waits || !fresh;
         let (workers, opened) =
@@ -192,9 +171,9 @@ impl Server {
         kernel.devices.drop_held();
         let (links, sockets) = links_and_sockets(opened)?;
         let port = Arc::clone(workers.port());
-        let mut captured = CaptureRelay::new(captured, &port.capture_readers());
+        let mut captured = CaptureRelay::new(ends.captured, &port.capture_readers());
         let wake = Arc::new(sleepers.server.clone());
-        let sockets = SocketRelay::new(sockets, of_applications, datagrams, wake);
+        let sockets = SocketRelay::new(sockets, of_applications, ends.datagrams, wake);
         restore(&port, &restored)?;
         let state = ServerState::new(setup, links, restored);
         captured.set_open(state.captures());
@@ -202,15 +181,14 @@ impl Server {
         let limits = (routes_max, divided, files.unlimited());
         let (descriptors, lasting) = ((descriptors, sleepers), (lasting, kernel));
         let shared = ServerShared::new(state, port, descriptors, limits, lasting);
-        let (shared, outstanding, clock) = (Arc::new(shared), Vec::new(), virtual_clock);
         Ok(Self {
-            shared,
+            shared: Arc::new(shared),
             workers,
-            clock,
-            requests,
-            answers,
+            clock: virtual_clock,
+            requests: ends.requests,
+            answers: ends.answers,
             listener,
-            outstanding,
+            outstanding: Vec::new(),
             sockets,
             orders: TakenOrders::default(),
             captured,
@@ -359,6 +337,74 @@ impl Server {
         let _full = self.answers.send(&Outgoing { number, answer }.octets());
         self.shared.answer_reader().wake();
     }
+}
+
+/// Refuses an order of another version, whose other parts may mean something else.
+fn check_version(version: &str) -> Result<(), DataError> {
+    let (own, pid) = (handshake::process_version(), std::process::id());
+    if version == own {
+        return Ok(());
+    }
+    Err(refused(format!("the process {pid} is {own}, its control plane {version}")))
+}
+
+/// Maps the region, and gets all who sleep, who are awake.
+fn join(
+    descriptors: &Shared,
+    routes_max: u32,
+    fresh: bool,
+) -> Result<(DataTables, Sleepers), DataError> {
+    let tables = DataTables::attach(&descriptors.region, &Host::capacities(routes_max), fresh)
+        .map_err(|error| refused(error.to_string()))?;
+    let sleepers = descriptors.sleepers_of_data(&tables).map_err(failed("copy a descriptor"))?;
+    for waker in sleepers.workers.iter().chain([&sleepers.server]) {
+        waker.flags().reset();
+    }
+    Ok((tables, sleepers))
+}
+
+/// The process's ends of the rings.
+struct RingEnds {
+    requests: MessageReceiver,
+    answers: MessageSender,
+    /// Those that have arrived for the control plane's sockets, and those that these send.
+    datagrams: (MessageSender, MessageReceiver),
+    captured: MessageSender,
+}
+
+impl RingEnds {
+    fn of(tables: &DataTables) -> Self {
+        Self {
+            requests: tables.requests(),
+            answers: tables.answers(),
+            datagrams: (tables.arrivals(), tables.departures()),
+            captured: tables.captured(),
+        }
+    }
+}
+
+/// The application entities, with the reports that drivers send on.
+fn entities(tables: &DataTables, passed: &PassedOn) -> Result<DataEntities, DataError> {
+    let of_drivers = passed.maps.as_ref().ok().map(|maps| maps.driver_reports());
+    let mut entities = tables.entities();
+    entities.drivers =
+        of_drivers.transpose().map_err(|error| refused(error.to_string()))?.flatten();
+    Ok(entities)
+}
+
+/// What links have in the kernel: the table that divides those with room for `divided` routes, the
+/// maps by which drivers forward, and devices to go on with.
+fn kernel_tables(
+    descriptors: &Shared,
+    divided: Option<u32>,
+    passed: PassedOn,
+) -> Result<KernelTables, DataError> {
+    let division = descriptors.divided(divided.is_some(), divided.unwrap_or_default());
+    Ok(KernelTables {
+        division: division.map_err(failed("copy a descriptor"))?.map(Arc::new),
+        forwarding: DriverMaps::from(passed.maps),
+        devices: OpenDevices::going_on_with(passed.held),
+    })
 }
 
 /// All links, and the sockets of the first worker.

@@ -54,7 +54,7 @@ pub use port::{
 };
 pub use process::{
     DataProcess, Downtime, FoundPlane, OpenLinks, ProcessCommand, ProcessEvent, ProcessPort,
-    ProcessStarted, landlock_version, process_version, serve,
+    ProcessStarted, landlock_version, name_holders, process_version, serve,
 };
 pub use reopen::Reopen;
 pub use report_forwarder::{ReportForwarder, ReportForwarderCounts, ReportForwarderSetup};

@@ -14,9 +14,9 @@
 use gatewright_data::{
     DataError, DataProcess, DataSetup, DeviceSetup, FoundPlane, HandlerNow, HandlerOrder,
     HandlerValue, Pace, Port, PortAnswer, PortRequest, ProcessCommand, ProcessEvent,
-    ProcessStarted, Reopen, TraceNumber, TraceOrder, WorkerLink,
+    ProcessStarted, Reopen, TraceNumber, TraceOrder, WorkerLink, name_holders,
 };
-use gatewright_link::{CaptureConfig, Framing, pcapng::Speed};
+use gatewright_link::{CaptureConfig, Framing, NameHolder, pcapng::Speed};
 use gatewright_packet::{CHUNK_SIZE, LinkAddress, LinkIndex};
 use gatewright_stack::{
     At, Attachment, AttachmentId, Host, Interface, NeighbourLimits, Place, builtin::Match,
@@ -125,6 +125,10 @@ fn stranger() -> Result<(), Failed> {
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line)?;
     assert_eq!(line, "listens\n");
+    let held = name_holders(&name);
+    let own = |holder: &NameHolder| holder.user == 65_534 && holder.name.contains(&name);
+    assert!(held.iter().all(own) && !held.is_empty() && held.len() < 100, "{held:?}");
+    assert_eq!(name_holders("stranger-of-nobody"), []);
     let found = FoundPlane::find(&name).map(|found| found.is_some());
     // It would panic if the name were taken.
     let (started, ..) = start(&name);

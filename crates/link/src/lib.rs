@@ -52,11 +52,13 @@ mod returning;
 mod ring;
 mod share;
 mod socket;
+mod socket_name;
 mod super_frame;
 mod tap;
 mod unbound;
 mod xdp;
 
+pub use claim::claim_name_holders;
 pub use closing::{Closing, ClosingDevice, RemainingChunks};
 pub use division::Division;
 pub use dpdk::{DpdkConfig, WITHOUT_DPDK};
@@ -74,6 +76,7 @@ pub use path_mtu::disregard_path_mtu;
 pub use probe::{InterfaceDriver, LinkFacilities};
 pub use redirected::{KernelPort, kernel_port};
 pub use share::{Share, Shares};
+pub use socket_name::{NameHolder, other_holders};
 pub use unbound::UnboundLink;
 
 /// How a segment in memory impairs frames.

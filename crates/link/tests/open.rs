@@ -10,7 +10,10 @@
     reason = "a test may fail loudly"
 )]
 
-use gatewright_link::{Backend, Exclusive, Link, LinkConfig, LinkState, Mode, OpenError, Opener};
+use gatewright_link::{
+    Backend, Exclusive, Link, LinkConfig, LinkState, Mode, NameHolder, OpenError, Opener,
+    claim_name_holders,
+};
 use gatewright_packet::{Batch, CHUNK_SIZE, LinkAddress, LinkIndex, Pool};
 use gatewright_testbed::{Namespace, Needs, Veth, wait_until};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -32,6 +35,7 @@ use std::{env, fs};
 const LIMIT: Duration = Duration::from_secs(30);
 /// The role of a copy that has the name of a claim to g0, and no right to open links.
 const SQUATTER: &str = "squatter";
+const SQUATTER_UID: u32 = 65_534;
 /// Set for the copies of this program that tests start: what the copy is to do.
 const ROLE: &str = "GATEWRIGHT_LINK_ROLE";
 
@@ -90,7 +94,7 @@ fn play(role: &str) -> ExitCode {
 
 /// Takes the name as another user, and fills its queue.
 fn squat() -> Vec<OwnedFd> {
-    let nobody = Uid::from_raw(65_534);
+    let nobody = Uid::from_raw(SQUATTER_UID);
     setresuid(nobody, nobody, nobody).unwrap();
     let index = if_nametoindex("g0").unwrap();
     let name = UnixAddr::new_abstract(format!("gatewright/link/{index}").as_bytes()).unwrap();
@@ -409,6 +413,10 @@ fn squatted() -> Result<(), Failed> {
     assert_eq!(said, "opened");
     let (host, said) = copy_opens(&gateway, "packet")?;
     assert_eq!(said, "opened", "a stranger's name is no claim");
+    let holders = gateway.run(|| if_nametoindex("g0").map(claim_name_holders))??;
+    let [NameHolder { user: SQUATTER_UID, .. }] = holders[..] else {
+        return Err(format!("{holders:?}").into());
+    };
     let (_other, said) = copy_opens(&gateway, "packet")?;
     assert!(said.ends_with(" is the host there"), "{said}");
     squatter.kill();

@@ -45,7 +45,7 @@ pub use gatewright_data::{
     FlowRelay, FlowRelayCounts, FoundPlane, HandlerNow, HandlerValue, MergeLimit, OpenCapture,
     Pace, ReportForwarder, ReportForwarderCounts, ReportForwarderSetup, Series, UDP_CLIENTS_MAX,
     UdpGateway, UdpGatewayCounts, UdpGatewaySetup, UdpTarget, WORKERS_MAX, landlock_version,
-    process_version,
+    name_holders, process_version,
 };
 pub use inherited::{InheritedSocket, inherited_sockets, keep_inherited_sockets};
 pub use kernel::KernelStatus;

@@ -1,7 +1,11 @@
 //! The running planes of a gateway.
 
 use crate::{
-    control::{Control, Placement, Prepared, events::events_lost, reasons},
+    control::{
+        Control, Placement, Prepared,
+        events::{events_lost, names_held},
+        reasons,
+    },
     error::PlanesError,
     kernel::{Follower, Kernel},
     setup::{LinkSetup, ProcessSetup, Setup},
@@ -14,7 +18,7 @@ use crate::{
 use gatewright_data::{
     DataError, DataPlane, Downtime, EventQueue, FoundPlane, HandlerNow, LinkNow, OpenCapture, Pace,
     PlanePort, Port, PortAnswer, PortRequest, Reopen, RequestNumber, TraceNumber, TraceOrder,
-    Waker, WorkerLink,
+    Waker, WorkerLink, name_holders,
 };
 use gatewright_histogram::Histogram;
 use gatewright_link::LinkInfo;
@@ -108,6 +112,11 @@ impl Planes {
         found: Option<FoundPlane>,
         log: EventSink,
     ) -> Result<Self, PlanesError> {
+        if let Some(ProcessSetup { name, .. }) =
+            setup.process.as_ref().filter(|it| !it.name.is_empty())
+        {
+            names_held("where the data plane is", &name_holders(name), &log);
+        }
         let Started { mut control, plane, events, sockets, news, adopted } =
             start::start(setup, found, &log)?;
         control.log = log;

@@ -97,10 +97,11 @@ fn main() {
             || dies_during_adoption(PACKET_SOCKETS),
             drivers(),
         ),
+        trial("the_same_with_drivers_that_forward", || dies_during_adoption(DRIVERS), drivers()),
         trial(
-            "the_same_with_drivers_that_forward",
-            || dies_during_adoption(DRIVERS),
-            drivers(),
+            "socket_names_of_other_users_are_events",
+            names_are_held,
+            Needs::new().namespaces().program("python3"),
         ),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
@@ -474,6 +475,44 @@ fn dies_during_adoption(name: &str) -> Result<(), Failed> {
     drop(control.input);
     let is_gone = || signal(&hosts.middle, "-0", data).is_ok_and(|there| !there);
     assert!(wait_until(WITHIN, is_gone), "no process is left");
+    Ok(())
+}
+
+/// Another user takes the names of a link's claim and of a data plane: both are told with their owner, once
+/// each, and the gateway runs.
+fn names_are_held() -> Result<(), Failed> {
+    const LISTENS: &str = "import os, socket, sys\n\
+         index = socket.if_nametoindex('g0')\n\
+         os.setgid(65534)\n\
+         os.setuid(65534)\n\
+         all = []\n\
+         for name in ('gatewright/link/%d' % index, 'gatewright-data/sockets/0'):\n\
+         \x20 it = socket.socket(socket.AF_UNIX)\n\
+         \x20 it.bind('\\0' + name)\n\
+         \x20 it.listen(5)\n\
+         \x20 all.append(it)\n\
+         print(os.getpid(), index, flush=True)\n\
+         sys.stdin.read()\n";
+    let hosts = TwoSubnets::with_queues(1)?;
+    let command = hosts.middle.command("python3").args(["-c", LISTENS]);
+    let mut other = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let _input = other.stdin().ok_or("no input")?;
+    let mut line = String::new();
+    BufReader::new(other.stdout().ok_or("no output")?).read_line(&mut line)?;
+    let (process, index) = line.trim().split_once(' ').ok_or("two numbers")?;
+    let mut control = Control::start(&hosts.middle, PACKET_SOCKETS)?;
+    for name in ["gatewright-data/sockets/0".to_owned(), format!("gatewright/link/{index}")] {
+        let told = control.says("event name-held: ")?;
+        let owner = format!("user 65534 (process {process}) has the socket name @{name}: ");
+        assert!(told.starts_with(&owner), "{told}");
+    }
+    assert!(!control.runs()?.1);
+    drop(control.input);
+    let mut rest = String::new();
+    while !rest.contains("ended") {
+        assert!(control.output.read_line(&mut rest)? > 0, "it ends");
+    }
+    assert!(!rest.contains("name-held"), "{rest}");
     Ok(())
 }
 

@@ -39,6 +39,7 @@ mod uplink;
 
 pub use files::landlock_version;
 pub use handshake::{OpenLinks, process_version};
+pub use names::name_holders;
 pub use port::ProcessPort;
 pub use server::serve;
 pub use supervisor::{

@@ -6,6 +6,7 @@
 //! root; and listeners that accept nothing cost one common time, however many they are.
 
 use crate::error::{DataError, failed, refused};
+use gatewright_link::{NameHolder, other_holders};
 use nix::{
     errno::Errno,
     sys::socket::{
@@ -69,6 +70,13 @@ pub(super) fn connect(name: &str) -> Result<Option<ConnectedPlane>, DataError> {
         return Err(refused(text));
     }
     Ok(Some(ConnectedPlane { stream, process }))
+}
+
+/// Processes of other users, except root, who listen at names that begin as those of a data plane called
+/// `name`. They are not asked, and are in nobody's way.
+pub fn name_holders(name: &str) -> Vec<NameHolder> {
+    let start = format!("gatewright-data/{name}");
+    other_holders(|name| name.starts_with(start.as_bytes()))
 }
 
 /// The names of data planes called `name` in the kernel's list of sockets.

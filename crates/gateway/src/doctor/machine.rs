@@ -4,9 +4,12 @@ use super::{Needs, SystemCheck};
 use crate::{descriptor_need, links};
 use gatewright_config::{Config, Device, Link, Mode};
 use gatewright_descriptors::clock_is_set;
-use gatewright_link::{InterfaceDriver, InterfaceProperties};
+use gatewright_link::{InterfaceDriver, InterfaceProperties, NameHolder, claim_name_holders};
 use gatewright_planes::limit_shortages;
-use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
+use nix::{
+    net::if_::if_nametoindex,
+    sys::resource::{RLIM_INFINITY, Resource, getrlimit},
+};
 use std::{fs, num::NonZero, path::Path, thread::available_parallelism};
 
 /// Largest MTU of a veth device whose frames AF_XDP receives in one buffer.
@@ -29,10 +32,28 @@ pub(super) fn devices(config: Option<&Config>) -> Vec<SystemCheck> {
         names.sort();
         return names.into_iter().map(|name| device(&name, Mode::Auto, None, false)).collect();
     };
+    let held = config.links.iter().filter_map(held_names);
     let links = config.links.iter().filter_map(wanted);
     let mesh = config.mesh.iter().flat_map(|mesh| &mesh.links);
     let mesh = mesh.map(|link| (link.value.clone(), Mode::Packet, None));
-    links.chain(mesh).map(|(name, mode, mtu)| device(&name, mode, mtu, true)).collect()
+    let devices = links.chain(mesh).map(|(name, mode, mtu)| device(&name, mode, mtu, true));
+    devices.chain(held).collect()
+}
+
+/// Other users' sockets whose names are as those of the claim to an exclusive link.
+fn held_names(link: &Link) -> Option<SystemCheck> {
+    let Device::Interface { name, .. } = &link.device else { return None };
+    let index = if_nametoindex(name.value.as_str()).ok().filter(|_| link.exclusive)?;
+    names_held(&name.value, &claim_name_holders(index))
+}
+
+fn names_held(device: &str, holders: &[NameHolder]) -> Option<SystemCheck> {
+    let (first, others) = holders.split_first()?;
+    let others = if others.is_empty() { "" } else { ", and there are more" };
+    let check = SystemCheck::good("devices", device, format!("{first}{others}"));
+    let advice = "such a name says who has the link; another user's is passed over, but its program may \
+                  mean to disturb the gateway: find out what it is";
+    Some(check.lacking(false, advice))
 }
 
 fn device(name: &str, mode: Mode, mtu: Option<u32>, needed: bool) -> SystemCheck {
@@ -170,4 +191,22 @@ pub(super) fn processors(config: Option<&Config>) -> Vec<SystemCheck> {
     }
     let advice = format!("the planes want {wanted}: lower `[planes] data_cores`");
     vec![check.lacking(control == 1, advice)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::CheckState;
+
+    #[test]
+    fn socket_names_of_other_users_are_told() {
+        assert_eq!(names_held("eth0", &[]), None);
+        let name = "gatewright/link/7".to_owned();
+        let holder = NameHolder { name, user: 1000, process: Some(12) };
+        let check = names_held("eth0", std::slice::from_ref(&holder)).unwrap();
+        assert_eq!((check.state, check.name.as_str()), (CheckState::Limited, "eth0"));
+        assert_eq!(check.found, holder.to_string());
+        let check = names_held("eth0", &[holder.clone(), holder]).unwrap();
+        assert!(check.found.ends_with(", and there are more"), "{}", check.found);
+    }
 }

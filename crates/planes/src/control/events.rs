@@ -6,9 +6,9 @@ use super::{
 };
 use crate::setup::RouteTo;
 use gatewright_data::DeviceSetup;
-use gatewright_link::{Backend, LinkInfo, Mode};
+use gatewright_link::{Backend, LinkInfo, Mode, NameHolder, claim_name_holders};
 use gatewright_packet::{LinkAddress, LinkIndex};
-use gatewright_part::{LogEvent, LogLevel};
+use gatewright_part::{EventSink, LogEvent, LogLevel};
 use gatewright_stack::{Event, Lease};
 use std::{net::IpAddr, time::Duration};
 
@@ -239,6 +239,10 @@ impl Control {
         }
         if let Some((_, info)) = self.links.get(device.index().index()) {
             self.log.log(opened_in_words(name, device, info));
+            if matches!(device, DeviceSetup::Interface(device) if device.exclusive) {
+                let holders = claim_name_holders(info.kernel_index);
+                names_held(&format!("who has link {name}"), &holders, &self.log);
+            }
         }
     }
 
@@ -265,6 +269,23 @@ fn opened_in_words(name: &str, device: &DeviceSetup, info: &LinkInfo) -> LogEven
         event_of(LogLevel::Info, "link-opened", name, text)
     };
     event.with("device", of).with("mode", mode)
+}
+
+/// Logs that other users have socket names of the kind that say `what`, if any have.
+pub(crate) fn names_held(what: &str, holders: &[NameHolder], log: &EventSink) {
+    let Some((first, others)) = holders.split_first() else { return };
+    let others = match others.len() {
+        0 => String::new(),
+        others => format!(", and {others} more are held"),
+    };
+    let text = format!(
+        "{first}{others}: names of this kind say {what}; those of other users are passed over, but a          program that has one may mean to disturb this gateway"
+    );
+    let event = LogEvent::new(LogLevel::Warning, PART, "name-held", text).with("user", first.user);
+    log.log(match first.process {
+        Some(process) => event.with("process", process),
+        None => event,
+    });
 }
 
 /// Logs that the kernel forwards everything, or that packets are forwarded here again.

@@ -513,7 +513,11 @@ fn adopted() -> Result<(), Failed> {
     assert!(FoundPlane::find(&name)?.is_none());
     let (mut control, process) = other(&name)?;
     let refused = FoundPlane::find(&name).map(drop);
-    let expected = format!("the data plane (process {process}) has a control plane already");
+    let control_process = control.id();
+    let expected = format!(
+        "the data plane (process {process}) has a control plane already (process \
+         {control_process}): `kill {control_process}` ends both"
+    );
     assert!(matches!(&refused, Err(error) if error.to_string() == expected), "{refused:?}");
     control.kill()?;
     control.wait()?;

@@ -11,7 +11,8 @@ use crate::{
 use gatewright_config::{Config, Control, Listen};
 use gatewright_part::{Change, Part, Staged, Unable};
 use std::{
-    fmt, io,
+    fmt, fs, io,
+    os::unix::fs::{FileTypeExt, MetadataExt},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
@@ -188,23 +189,39 @@ fn missing(why: &str) -> ControlError {
 
 /// Why there is no control socket. Another gateway that has it does not end soon.
 fn at_path(path: &Path, error: &io::Error) -> ControlError {
-    let path = path.display();
-    if error.kind() == io::ErrorKind::AddrInUse {
-        let why = format!(
-            "control socket {path}: another gateway runs with it; `gatewright status --socket {path}` \
-             shows which, and `run --socket PATH` takes another"
-        );
-        return ControlError { why, exit_code: UNAVAILABLE };
-    }
-    let help = match error.kind() {
-        // The default folder belongs to root, or to the user of the package's service.
-        io::ErrorKind::PermissionDenied => {
-            "; `run --socket PATH`, `[control] socket` or XDG_RUNTIME_DIR chooses another place"
+    let exit_code = exit_code_of(error);
+    let place = path.display();
+    let refused = |why: String| format!("control socket {place}: {why}");
+    match (error.kind(), other_user(path)) {
+        (io::ErrorKind::AddrInUse, _) => {
+            let why = refused(format!(
+                "another gateway runs with it; `gatewright status --socket {place}` shows which, and \
+                 `run --socket PATH` takes another"
+            ));
+            ControlError { why, exit_code: UNAVAILABLE }
         }
-        _ => "",
-    };
-    let why = format!("control socket {path}: {error}{help}");
-    ControlError { why, exit_code: exit_code_of(error) }
+        (io::ErrorKind::PermissionDenied, Some(user)) => {
+            let why = refused(format!(
+                "user {user} has it, and a gateway may run with it; `run --socket PATH` takes another"
+            ));
+            ControlError { why, exit_code }
+        }
+        // The default folder belongs to root, or to the user of the package's service.
+        (io::ErrorKind::PermissionDenied, None) => {
+            let why = refused(format!(
+                "{error}; `run --socket PATH`, `[control] socket` or XDG_RUNTIME_DIR chooses another \
+                 place"
+            ));
+            ControlError { why, exit_code }
+        }
+        _ => ControlError { why: refused(error.to_string()), exit_code },
+    }
+}
+
+/// The owner of the socket at `path`, if it is another user.
+fn other_user(path: &Path) -> Option<u32> {
+    let found = fs::symlink_metadata(path).ok().filter(|found| found.file_type().is_socket())?;
+    Some(found.uid()).filter(|user| *user != nix::unistd::geteuid().as_raw())
 }
 
 /// The metrics page, if the description asks for one.
@@ -224,4 +241,27 @@ fn serve_metrics(
     })?;
     say(&format!("metrics: {place}"));
     Ok(Some(server))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    /// A socket of another user, at which a connection is denied, is told with its owner.
+    #[test]
+    fn the_control_socket_of_another_user_is_told() {
+        let path = std::env::temp_dir().join(format!("gw-control-of-{}", std::process::id()));
+        let _socket = UnixListener::bind(&path).unwrap();
+        let denied = || at_path(&path, &io::ErrorKind::PermissionDenied.into()).to_string();
+        let own = denied();
+        let given = std::os::unix::fs::chown(&path, Some(65_534), None);
+        let others = denied();
+        fs::remove_file(&path).unwrap();
+        assert!(own.contains("XDG_RUNTIME_DIR chooses another place"), "{own}");
+        // Only root gives files away.
+        if given.is_ok() {
+            assert!(others.contains("user 65534 has it, and a gateway may run"), "{others}");
+        }
+    }
 }

@@ -233,14 +233,15 @@ impl Gateway {
     ///
     /// [`StartError`] names what failed.
     pub fn start(config: &Config, options: StartOptions) -> Result<Arc<Self>, StartError> {
-        descriptor_need::allow(config).map_err(StartError::Descriptors)?;
         let StartOptions { seed, file, socket, default_socket, say, log, .. } = options;
         let StartOptions { last_good, fallback, upgrade, data_plane, parts, assembly, .. } =
             options;
         let place = SocketPlace { named: socket, default: default_socket };
         let name = format!("{}-{:016x}", config.name, place.number(&config.control));
-        let process = process(config, data_plane, &name)?;
+        // First of all: a gateway that runs is the cause of what would fail beside it.
         let socket = place.claim(&config.control)?;
+        descriptor_need::allow(config).map_err(StartError::Descriptors)?;
+        let process = process(config, data_plane, &name)?;
         let events = EventLog::default();
         let writer = LogPart::start(&events, log, config.log).map_err(|error| in_words(&error))?;
         let log = (events, Some(writer));

@@ -177,16 +177,26 @@ fn a_second_run_starts_nothing() {
     let (gateway, place, _, _cable) = beside_a_host("events-second", "");
     let before = events(&gateway, 0).len();
     let file = gateway.folder.join("gateway.toml");
-    let second = place
-        .command(env!("CARGO_BIN_EXE_gatewright"))
-        .args(["run".as_ref(), file.as_os_str(), "--socket".as_ref()])
-        .arg(gateway.folder.join("s"))
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&second.stderr);
-    assert_eq!(second.status.code(), Some(69), "{said}");
-    assert!(said.contains("another gateway runs with it"), "{said}");
-    assert!(!said.contains("started") && !said.contains("link wan:"), "{said}");
+    let run = |before: &str, socket: &str| {
+        let script = format!("{before}exec \"$0\" run \"$1\" --socket \"$2\"");
+        let command = place.command("sh").args(["-c", &script, env!("CARGO_BIN_EXE_gatewright")]);
+        let second = command.arg(&file).arg(gateway.folder.join(socket)).output().unwrap();
+        let said = String::from_utf8_lossy(&second.stderr).into_owned();
+        assert_eq!(second.status.code(), Some(69), "{said}");
+        said
+    };
+    // Before what else would fail, as too few descriptors.
+    for before in ["", "ulimit -n 43; "] {
+        let said = run(before, "s");
+        assert!(said.contains("another gateway runs with it; `gatewright status"), "{said}");
+        assert!(!said.contains("started") && !said.contains("link wan"), "{said}");
+        assert!(!said.contains("RLIMIT_NOFILE"), "{said}");
+    }
+    // By another control socket it is another gateway, and the link is in use.
+    let said = run("", "other");
+    assert!(said.contains("link wan: g0 cannot be exclusive: "), "{said}");
+    let advice = ") is the host there; end that one first, or take another interface";
+    assert!(said.contains(advice), "{said}");
     assert_eq!(events(&gateway, 0).len(), before, "nothing has happened to the first one");
     let started = awaited(&gateway, "started", 0);
     assert_eq!(started["part"], "gateway");

@@ -68,7 +68,10 @@ pub enum OpenError {
         is_permission: bool,
     },
     /// The link was to be exclusive, but another process has it.
-    #[error("{name} cannot be exclusive: {by} is the host there")]
+    #[error(
+        "{name} cannot be exclusive: {by} is the host there; end that one first, or take another \
+         interface"
+    )]
     Claimed {
         /// The interface.
         name: String,

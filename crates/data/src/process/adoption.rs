@@ -30,7 +30,7 @@ use std::{
     },
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -48,6 +48,8 @@ pub(super) struct ServerShared {
     all_files: Option<String>,
     /// Whether a control plane is connected.
     connected: AtomicBool,
+    /// The process of the control plane that is connected, or was last; 0 if the kernel does not say it.
+    control: AtomicU32,
     /// Whether the process goes on without a control plane.
     lasting: bool,
     /// Times that all requests had been taken.
@@ -74,6 +76,7 @@ impl ServerShared {
             divided,
             all_files,
             connected,
+            control: AtomicU32::new(0),
             lasting,
             turns: AtomicU64::new(0),
             kernel,
@@ -88,6 +91,22 @@ impl ServerShared {
             // One that is gone holds nothing; its end is noticed elsewhere.
             let _gone = sender.tell(&PeerMessage::Device(device.facts.clone()), &descriptors);
         });
+    }
+
+    /// Notes the control plane that is connected.
+    fn connect(&self, stream: &UnixStream) {
+        self.control.store(names::process_of(stream), Ordering::Release);
+        self.connected.store(true, Ordering::Release);
+    }
+
+    /// Why no other control plane may take over.
+    fn has_control(&self) -> String {
+        let process = std::process::id();
+        let advice = match self.control.load(Ordering::Acquire) {
+            0 => ": end that one first".to_owned(),
+            control => format!(" (process {control}): `kill {control}` ends both"),
+        };
+        format!("the data plane (process {process}) has a control plane already{advice}")
     }
 
     /// Notes that all requests that there were have been taken, and devices that they open are open.
@@ -253,6 +272,7 @@ pub(super) fn start(
     listener: Option<UnixListener>,
 ) -> Result<(), DataError> {
     let sender = PeerSender::over(&stream).map_err(failed("copy a descriptor"))?;
+    shared.connect(&stream);
     shared.hold_devices(&sender);
     start_thread("connection", shared, move |shared| watch(shared, &stream, &sender))?;
     start_thread("signals", shared, await_signal)?;
@@ -358,7 +378,7 @@ fn accept(shared: &Arc<ServerShared>, listener: &UnixListener) {
         }
         let _set = stream.set_read_timeout(None);
         let Ok(sender) = PeerSender::over(&stream) else { continue };
-        shared.connected.store(true, Ordering::Release);
+        shared.connect(&stream);
         shared.hold_devices(&sender);
         let watched =
             start_thread("connection", shared, move |shared| watch(shared, &stream, &sender));
@@ -384,7 +404,7 @@ fn adopt(shared: &Arc<ServerShared>, stream: &UnixStream) -> io::Result<bool> {
     let refusal = if order.version != own {
         Some(format!("the data plane (process {process}) is {own}, this is {}", order.version))
     } else if shared.connected.load(Ordering::Acquire) {
-        Some(format!("the data plane (process {process}) has a control plane already"))
+        Some(shared.has_control())
     } else if !shared.await_requests() {
         Some(format!(
             "the data plane (process {process}) is busy with its last control plane's requests"

@@ -62,9 +62,7 @@ pub(super) fn connect(name: &str) -> Result<Option<ConnectedPlane>, DataError> {
         Instant::now() < deadline
     };
     let Some(stream) = first_own(names(&listed, name), try_connect, pause) else { return Ok(None) };
-    let peer = getsockopt(&stream, PeerCredentials);
-    // Zero for a process of another namespace.
-    let process = peer.map_or(0, |peer| u32::try_from(peer.pid()).unwrap_or(0));
+    let process = process_of(&stream);
     if process == 0 {
         let text = format!("the data plane of {name} is a process of another container");
         return Err(refused(text));
@@ -130,6 +128,12 @@ fn try_connect(name: &[u8]) -> Result<UnixStream, Errno> {
 /// attempts: a data plane takes who connects out of its queue at once.
 const FULL_FOR: Duration = Duration::from_millis(100);
 const CONNECT_EVERY: Duration = Duration::from_millis(5);
+
+/// The process at the other end, as the kernel says it; 0 for one of another process namespace.
+pub(super) fn process_of(stream: &UnixStream) -> u32 {
+    let peer = getsockopt(stream, PeerCredentials);
+    peer.map_or(0, |peer| u32::try_from(peer.pid()).unwrap_or(0))
+}
 
 /// Whether the other end runs as the same user, or as root.
 pub(super) fn is_own(stream: &UnixStream) -> bool {

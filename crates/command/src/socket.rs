@@ -7,6 +7,7 @@ use crate::{
 use gatewright_gateway::{
     CaptureRequest, CaptureStream,
     api::{ControlRequest, Refused, ask, follow},
+    socket_path::{end_upgrade, listener_at},
 };
 use serde_json::Value;
 use std::{
@@ -141,6 +142,18 @@ impl Which {
     pub fn follow(&self, request: &ControlRequest) -> Result<impl BufRead + use<>, Failure> {
         let path = self.path()?;
         follow(&path, request).map_err(|error| refusal(&path, &error))
+    }
+
+    /// The process of that gateway, if it is seen from here.
+    pub fn process(&self) -> Option<u32> {
+        listener_at(&self.path().ok()?)
+    }
+
+    /// Says that the gateway that was being upgraded has ended, so that it is not taken for busy.
+    pub fn end_upgrade(&self) {
+        if let Ok(path) = self.path() {
+            end_upgrade(&path);
+        }
     }
 
     fn path(&self) -> Result<PathBuf, Failure> {

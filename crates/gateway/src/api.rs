@@ -179,7 +179,7 @@ pub enum ControlRequest {
         /// Whether it is cut.
         cut: bool,
     },
-    /// Go on as another program, in the same process.
+    /// Go on as another program, in the same process, if its `run` begins on trial.
     UpgradeControl {
         /// The program.
         program: PathBuf,
@@ -376,8 +376,11 @@ fn serve(client: &mut Client, gateway: &Gateway) -> io::Result<bool> {
             })
         }
         Ok(ControlRequest::UpgradeControl { program }) if gateway.may_upgrade() => {
-            client.answer(&json!({ "ok": {} }))?;
-            gateway.upgrade(&program);
+            let tried = gateway.try_program(&program);
+            client.answer(&json!({ "ok": { "refused": tried.as_ref().err() } }))?;
+            if tried.is_ok() {
+                gateway.upgrade(&program);
+            }
             return Ok(true);
         }
         Ok(request) => answer(request, gateway),

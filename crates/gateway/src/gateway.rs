@@ -103,9 +103,17 @@ pub struct StartOptions {
     pub assembly: Assembly,
 }
 
-/// Has a program go on in this process, in place of this one; returns why it does not.
+/// Tries whether a program begins; otherwise returns why not, in words.
+type TryProgram = dyn Fn(&Path) -> Result<(), String> + Send + Sync;
+
+/// Has a program go on in this process, in place of this one.
 #[derive(Clone)]
-pub struct ProgramExec(pub Arc<dyn Fn(&Path) -> io::Error + Send + Sync>);
+pub struct ProgramExec {
+    /// Tries whether the program begins; otherwise returns why not, and nothing has changed.
+    pub try_out: Arc<TryProgram>,
+    /// Executes the program; returns why it does not go on.
+    pub exec: Arc<dyn Fn(&Path) -> io::Error + Send + Sync>,
+}
 
 impl fmt::Debug for ProgramExec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -419,6 +427,24 @@ impl Gateway {
         self.upgrade.is_some() && self.file.is_some() && self.planes().data_process().is_some()
     }
 
+    /// Tries whether another program begins as this one has, in a process of its own.
+    ///
+    /// # Errors
+    ///
+    /// How it has ended instead, in words.
+    pub(crate) fn try_program(&self, program: &Path) -> Result<(), String> {
+        let tried = self.upgrade.as_ref().map_or(Ok(()), |upgrade| (upgrade.try_out)(program));
+        if let Err(why) = &tried {
+            self.log_not_upgraded(program, why);
+        }
+        tried
+    }
+
+    fn log_not_upgraded(&self, program: &Path, why: &dyn fmt::Display) {
+        let text = format!("{} does not go on in this process: {why}", program.display());
+        self.events.log(about(LogLevel::Error, "upgrade-failed", text));
+    }
+
     /// Has a program go on in this process; returns only if it does not.
     pub(crate) fn upgrade(&self, program: &Path) {
         let Some(upgrade) = &self.upgrade else { return };
@@ -431,12 +457,11 @@ impl Gateway {
         if let Some(path) = &socket {
             begin_upgrade(path);
         }
-        let error = (upgrade.0)(program);
+        let error = (upgrade.exec)(program);
         if let Some(path) = &socket {
             end_upgrade(path);
         }
-        let text = format!("{} does not go on in this process: {error}", program.display());
-        self.events.log(about(LogLevel::Error, "upgrade-failed", text));
+        self.log_not_upgraded(program, &error);
     }
 
     /// Has the data plane's process keep what is set by command now, for a control plane that adopts

@@ -62,8 +62,7 @@ fn remove_unused(path: &Path) -> io::Result<()> {
 /// Whether the process that began to listen has ended. A process that it was about to start may still
 /// have its descriptors, and nobody accepts then.
 fn has_listener_ended(stream: &UnixStream) -> bool {
-    // Of a process of a namespace that is not seen from here the number is 0.
-    let number = getsockopt(stream, PeerCredentials).map_or(0, |peer| peer.pid());
+    let number = listener(stream);
     let state = || match fs::read_to_string(format!("/proc/{number}/stat")) {
         // Behind the name, which may have any character (proc(5)).
         Ok(stat) => stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()),
@@ -71,6 +70,18 @@ fn has_listener_ended(stream: &UnixStream) -> bool {
         Err(_) => None,
     };
     number > 0 && Path::new("/proc/self/stat").exists() && matches!(state(), Some('X' | 'Z'))
+}
+
+/// The process that began to listen; 0 for one of a namespace that is not seen from here.
+fn listener(stream: &UnixStream) -> u32 {
+    let peer = getsockopt(stream, PeerCredentials);
+    peer.map_or(0, |peer| u32::try_from(peer.pid()).unwrap_or(0))
+}
+
+/// The process that listens at the Unix socket `path`, if it is seen from here.
+pub fn listener_at(path: &Path) -> Option<u32> {
+    let stream = UnixStream::connect(path).ok()?;
+    Some(listener(&stream)).filter(|process| *process > 0)
 }
 
 /// The path of a bound Unix socket; dropping it removes the socket, but not a file that has come
@@ -116,8 +127,8 @@ pub(crate) fn begin_upgrade(path: &Path) {
     let _unmarked = fs::write(mark_of(path), "");
 }
 
-/// Says that a gateway listens again at the control socket `path`, or does not end.
-pub(crate) fn end_upgrade(path: &Path) {
+/// Says that a gateway listens again at the control socket `path`, does not end, or has ended.
+pub fn end_upgrade(path: &Path) {
     // There is one only after an upgrade.
     let _none = fs::remove_file(mark_of(path));
 }

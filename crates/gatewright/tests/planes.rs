@@ -13,6 +13,8 @@
 mod kept;
 mod running;
 mod trials;
+#[path = "planes/upgrades.rs"]
+mod upgrades;
 
 use gatewright_testbed::{Namespace, Needs, Process, Veth, wait_until};
 use running::{Said, WITHIN, ping};
@@ -40,7 +42,7 @@ const KILLS: &str = "GATEWRIGHT_PLANE_KILLS";
 
 fn main() {
     let needs = Needs::new().namespaces().program("ping").program("tshark");
-    let tests: [(&str, fn()); 15] = [
+    let tests: [(&str, fn()); 17] = [
         ("udp_gateways_go_on_without_control", udp_gateways_go_on_without_control),
         ("clients_keep_their_relays_without_control", clients_keep_their_relays_without_control),
         ("clients_of_a_relay_that_is_gone_go_to_another_one", clients_leave_a_relay),
@@ -54,6 +56,11 @@ fn main() {
         ("shared_links_go_on_and_follow_the_kernel_again", shared_links_go_on),
         ("an_upgrade_under_traffic_loses_what_it_says", upgraded),
         ("an_upgrade_with_a_wrong_description_changes_nothing", wrong_descriptions),
+        ("a_program_that_ends_at_once_is_refused", upgrades::programs_that_end_at_once),
+        (
+            "a_program_that_ends_in_the_place_of_the_old_one_is_told",
+            upgrades::programs_that_end_in_its_place,
+        ),
         ("an_order_that_a_data_plane_is_late_for_is_withdrawn", orders_are_withdrawn),
         ("kills_at_random_points_leave_nothing", kills_at_random_points_leave_nothing),
     ];

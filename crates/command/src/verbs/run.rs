@@ -1,6 +1,7 @@
 //! `gatewright run`: the gateway of a description.
 
 mod choice;
+mod trial;
 
 use crate::{
     data_plane,
@@ -27,7 +28,7 @@ use gatewright_planes::{
 use std::{
     collections::BTreeSet,
     fs::{self, File},
-    io::Read,
+    io::{self, Read},
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::Command,
@@ -95,6 +96,10 @@ impl Run {
         let Some(choice) = Choice::of(&self.file, last_good, face)? else {
             return Ok(Exit::Configuration);
         };
+        if trial::is_asked() {
+            trial::pass(&mut io::stdout())?;
+            return Ok(Exit::Success);
+        }
         let signals = Signals::hold()?;
         lines::queue()?;
         let Started { choice, gateway, web } = self.start(choice, face)?;
@@ -247,16 +252,19 @@ impl Run {
                 }
             }),
             log: self.log_options(face),
-            upgrade: Some(ProgramExec(Arc::new(|program: &Path| {
-                // All descriptors close then, as when this process dies: the data plane goes on.
-                // But those that the service manager has passed, whose variables it finds, too.
-                if let Err(error) = keep_inherited_sockets(true) {
-                    return error;
-                }
-                let error = Command::new(program).args(std::env::args_os().skip(1)).exec();
-                // Programs that this one starts from now on do not get them.
-                keep_inherited_sockets(false).err().unwrap_or(error)
-            }))),
+            upgrade: Some(ProgramExec {
+                try_out: Arc::new(trial::try_out),
+                exec: Arc::new(|program: &Path| {
+                    // All descriptors close then, as when this process dies: the data plane goes on.
+                    // But those that the service manager has passed, whose variables it finds, too.
+                    if let Err(error) = keep_inherited_sockets(true) {
+                        return error;
+                    }
+                    let error = Command::new(program).args(std::env::args_os().skip(1)).exec();
+                    // Programs that this one starts from now on do not get them.
+                    keep_inherited_sockets(false).err().unwrap_or(error)
+                }),
+            }),
             data_plane: Some(DataPlaneProgram {
                 // As it is now, even if the file is exchanged meanwhile.
                 program: "/proc/self/exe".into(),

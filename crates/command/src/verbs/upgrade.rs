@@ -1,5 +1,6 @@
 //! `gatewright upgrade`: another binary for a running gateway, one plane after the other.
 
+mod process;
 mod program;
 
 use super::status::{list, number, word};
@@ -12,6 +13,7 @@ use crate::{
 use anyhow::Result;
 use gatewright_diagnostic::SourceId;
 use gatewright_gateway::api::ControlRequest;
+use process::ControlProcess;
 use program::{NewProgram, UNCHANGED};
 use serde_json::{Value, json};
 use std::{
@@ -36,7 +38,8 @@ pub const JSON: &str = "{program, control: {process, ms, lost}, data: {before, p
 ///
 /// A program whose planes do not understand the running ones is refused, and nothing is changed. So
 /// is a description that this program or BINARY refuses, that cannot be read, or that needs a
-/// restart: what has changed in it is taken first, as `reload` does.
+/// restart: what has changed in it is taken first, as `reload` does. A program whose `run` ends at once
+/// when the gateway then tries it with its own arguments is refused, and the gateway goes on as it is.
 #[derive(Debug, clap::Args)]
 pub struct Upgrade {
     #[command(flatten)]
@@ -160,14 +163,31 @@ impl Upgrade {
 
     /// Has the control plane become the new program; returns how long nobody answered.
     fn exchange_control(&self, program: &Path, before: &Value) -> Result<Value, Failure> {
+        let (asked, process) = (Instant::now(), self.which.process().and_then(ControlProcess::of));
+        let request = ControlRequest::UpgradeControl { program: program.to_owned() };
+        let answer = self.which.ask(&request)?;
+        if let Some(why) = answer.get("refused").and_then(Value::as_str) {
+            // The description may have been taken.
+            let text = format!("{}: {why}; the gateway goes on as it is", program.display());
+            return Err(Failure::new(Exit::Configuration, text));
+        }
         let began = Instant::now();
-        self.which.ask(&ControlRequest::UpgradeControl { program: program.to_owned() })?;
         loop {
             let answer = self.status();
             let elapsed = began.elapsed();
+            if answer.is_err()
+                && let Some(how) = process.as_ref().and_then(ControlProcess::end)
+            {
+                self.which.end_upgrade();
+                let text = format!(
+                    "the new control plane {how}, as its log says; the data plane goes on: start \
+                     `gatewright run` anew"
+                );
+                return Err(Failure::new(Exit::Unavailable, text));
+            }
             match answer {
                 // The one before may answer for a moment.
-                Ok(after) if uptime(&after) < elapsed => {
+                Ok(after) if uptime(&after) < asked.elapsed() => {
                     let planes = after.get("planes").unwrap_or(&Value::Null);
                     let is_adopted = planes.get("adopted").and_then(Value::as_bool) == Some(true);
                     if !is_adopted && ran(before) {

@@ -67,9 +67,30 @@ pub(crate) struct Control {
     own_destinations: (u32, BTreeSet<RouteTo>),
     /// Forwarding in the drivers of links.
     drivers: Option<Drivers>,
-    /// Whether all packets go to the graph until a wiring is committed: handlers that are not known
-    /// here stand there.
-    in_graph_until_wired: bool,
+    /// Until when all packets go to the graph.
+    in_graph: InGraph,
+}
+
+/// Until when all packets go to the graph, also where drivers may forward.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum InGraph {
+    /// Drivers forward what no handler looks at.
+    No,
+    /// Until a wiring is committed: handlers that are not known here stand in the graph.
+    UntilWired,
+    /// Until the gateway begins: not all of its handlers are attached yet.
+    UntilBegun,
+}
+
+impl InGraph {
+    /// At the start beside a data plane that was adopted or is new, of a gateway that waits or not.
+    pub(crate) const fn at_start(is_adopted: bool, waits: bool) -> Self {
+        match (is_adopted, waits) {
+            (true, _) => Self::UntilWired,
+            (false, true) => Self::UntilBegun,
+            (false, false) => Self::No,
+        }
+    }
 }
 
 /// The source of a static route.
@@ -162,7 +183,7 @@ impl Control {
             without_interface: Vec::new(),
             own_destinations: (0, BTreeSet::new()),
             drivers,
-            in_graph_until_wired: false,
+            in_graph: InGraph::No,
         }
     }
 
@@ -277,7 +298,9 @@ impl Control {
     /// Records a prepared wiring as the current one.
     pub(crate) fn commit(&mut self, prepared: &Prepared) {
         (self.attached, self.next_id) = (prepared.attached.clone(), prepared.next_id);
-        self.in_graph_until_wired = false;
+        if self.in_graph == InGraph::UntilWired {
+            self.in_graph = InGraph::No;
+        }
         self.write_attachments();
     }
 

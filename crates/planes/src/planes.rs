@@ -378,7 +378,8 @@ impl Planes {
     }
 
     /// Begins what waits until the whole gateway is ready: links receive the packets that wait there
-    /// ([`Setup::waits`]), and replays of capture files start. What has begun goes on.
+    /// ([`Setup::waits`]), drivers forward, and replays of capture files start. What has begun goes
+    /// on.
     ///
     /// # Errors
     ///
@@ -387,6 +388,7 @@ impl Planes {
         // Applications of an earlier control plane that nobody has run again until now are over.
         self.sockets.end_found();
         self.port().ask(PortRequest::Begin)?;
+        self.control().begin_in_drivers();
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Start of a gateway from its setup: its host, its workers, and the kernel's follower.
 
 use crate::{
-    control::{Control, Origin},
+    control::{Control, InGraph, Origin},
     cores,
     drivers::Drivers,
     error::PlanesError,
@@ -122,7 +122,7 @@ pub(crate) fn start(
         control.kernel.as_ref().map_or(Ok(()), Kernel::forget_others)?;
     }
     if let Some(Ok(drivers)) = drivers {
-        control.forward_in_drivers(drivers, is_adopted || setup.waits);
+        control.forward_in_drivers(drivers, InGraph::at_start(is_adopted, setup.waits));
     }
     if let Some(adopted) = adopted {
         go_on(&mut control, &plane, (adopted, maps.ok()))?;

@@ -67,6 +67,8 @@ fn main() -> ExitCode {
             needs().missing().as_ref(),
         ),
         trial("transit_is_forwarded_in_drivers", transit_is_forwarded_in_drivers),
+        trial("drivers_wait_for_the_beginning", || drivers_wait_for_the_beginning(0)),
+        trial("drivers_wait_for_all_handlers", || drivers_wait_for_the_beginning(2)),
         trial("what_is_not_plain_comes_up", what_is_not_plain_comes_up),
         trial("a_handler_that_comes_and_goes_loses_nothing", swaps_lose_nothing),
         trial("a_handler_and_a_trace_see_what_they_look_at", lookers_see_packets),
@@ -119,6 +121,19 @@ impl World {
         change: impl Fn(&mut LinkSetup) + Send + Sync,
         process: Option<&ProcessSetup>,
     ) -> Result<Self, Failed> {
+        let world = Self::open(change, |setup| setup.process = process.cloned())?;
+        if wait_until(WITHIN, || world.reaches_far()) {
+            Ok(world)
+        } else {
+            Err(world.said().into())
+        }
+    }
+
+    /// A gateway that was opened, whether it forwards or not.
+    fn open(
+        change: impl Fn(&mut LinkSetup) + Send + Sync,
+        change_setup: impl Fn(&mut Setup) + Send + Sync,
+    ) -> Result<Self, Failed> {
         let hosts = TwoSubnets::with_queues(1)?;
         let ends = [(&hosts.north, "n0", "1"), (&hosts.south, "s0", "2")];
         for (host, end, net) in ends {
@@ -130,7 +145,7 @@ impl World {
         let gateway = hosts.middle.run(|| {
             let mut setup = Setup::new(7);
             setup.routes_max = 1000;
-            setup.process = process.cloned();
+            change_setup(&mut setup);
             for (name, device, net) in [("lan", "g0", 1), ("wan", "g1", 2)] {
                 let link = setup.link(name, device);
                 link.backend(Backend::Xdp)
@@ -141,9 +156,11 @@ impl World {
             }
             Planes::open(&setup)
         })??;
-        let world = Self { hosts, gateway };
-        let there = || world.ping("10.10.2.2", &[]) && world.ping("fd00:2::2", &[]);
-        if wait_until(WITHIN, there) { Ok(world) } else { Err(world.said().into()) }
+        Ok(Self { hosts, gateway })
+    }
+
+    fn reaches_far(&self) -> bool {
+        self.ping("10.10.2.2", &[]) && self.ping("fd00:2::2", &[])
     }
 
     fn ping(&self, to: &str, more: &[&str]) -> bool {
@@ -217,6 +234,24 @@ fn transit_is_forwarded_in_drivers() -> Result<(), Failed> {
     let by =
         |name: &str| hops.iter().filter(|hop| hop.link == name).map(|hop| hop.packets).sum::<u64>();
     assert!(by("lan") >= 40 && by("wan") >= 40, "{hops:?}");
+    Ok(())
+}
+
+/// Drivers forward nothing while handlers may still come, and do from the beginning on, whether any
+/// has come or not.
+fn drivers_wait_for_the_beginning(handlers: usize) -> Result<(), Failed> {
+    let world = World::open(|_| (), |setup| setup.waits = true)?;
+    for _ in 0..handlers {
+        let at = Attachment::new(At::EtherType(EtherType::IPV4), Place::Before);
+        world.gateway.place(Placement::Described(at, HandlerValue::Count))?;
+    }
+    assert!(!world.ping("10.10.2.2", &[]), "{}", world.said());
+    assert_eq!([LAN, WAN].map(|link| world.count(link, "forwarded")), [0, 0], "{}", world.said());
+    world.gateway.begin()?;
+    assert!(wait_until(WITHIN, || world.reaches_far()), "{}", world.said());
+    for to in ["10.10.2.2", "fd00:2::2"] {
+        assert_eq!(world.adds(LAN, "forwarded", || world.pings(to, 5)), 5, "{}", world.said());
+    }
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! What the control side publishes to drivers that forward, and when.
 
-use super::{Control, Prepared};
+use super::{Control, InGraph, Prepared};
 use crate::drivers::{DriverCount, Drivers, NextHopStatus};
 use crate::kernel::Kernel;
 use gatewright_data::HandlerNow;
@@ -11,15 +11,20 @@ use gatewright_xdp::PacketCount;
 use std::{net::IpAddr, time::Instant};
 
 impl Control {
-    /// Publishes everything to `drivers`, and what changes from now on. Where handlers are to stand
-    /// that are not known here (of an earlier control plane, or about to be attached), they see
-    /// everything until the first wiring is committed.
-    pub(crate) fn forward_in_drivers(&mut self, drivers: Drivers, until_wired: bool) {
-        self.in_graph_until_wired = until_wired;
+    /// Publishes everything to `drivers`, and what changes from now on. Where handlers stand
+    /// that are not known here, or are about to be attached, all goes to the graph until then.
+    pub(crate) fn forward_in_drivers(&mut self, drivers: Drivers, in_graph: InGraph) {
+        self.in_graph = in_graph;
         self.host.follow_routes(drivers.follower());
         self.drivers = Some(drivers);
         self.follow_all_neighbours();
         self.look_at_drivers(Instant::now());
+    }
+
+    /// Lets drivers forward from now on: all handlers are attached.
+    pub(crate) fn begin_in_drivers(&mut self) {
+        self.in_graph = InGraph::No;
+        self.publish_to_drivers();
     }
 
     /// Publishes changes of interfaces, next hops and handlers.
@@ -34,7 +39,7 @@ impl Control {
 
     fn publish_beside(&mut self, coming: Option<&Prepared>) {
         let Self { drivers: Some(drivers), host, attached, kernel, .. } = self else { return };
-        let unknown = self.in_graph_until_wired;
+        let unknown = self.in_graph != InGraph::No;
         let coming = coming.map(|prepared| &prepared.attached[..]);
         let is_withdrawn = kernel.as_ref().is_some_and(Kernel::is_withdrawn);
         drivers.publish(host, (attached, coming), is_withdrawn || unknown);

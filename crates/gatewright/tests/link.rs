@@ -23,6 +23,8 @@ const DESCRIPTION: &str = "\
 [link.lan]
 mode = \"tap\"
 device = \"gw-lan\"
+mac = \"02:00:00:00:00:33\"
+mtu = 1400
 addresses = [\"192.0.2.1/24\"]
 
 [link.wan]
@@ -76,6 +78,9 @@ fn link_tells_the_links_of_a_running_gateway() {
     let json: Value = serde_json::from_slice(&json.stdout).unwrap();
     let links = json["links"].as_array().unwrap();
     assert_eq!((links.len(), links[0]["name"].as_str()), (1, Some("lan")));
+    // Those in force, not those of the device.
+    let told = (links[0]["mac"].as_str(), links[0]["mtu"].as_u64());
+    assert_eq!(told, (Some("02:00:00:00:00:33"), Some(1400)));
     assert_eq!(none.status.code(), Some(1));
     let told = text(&none.stderr);
     assert!(told.contains("there is no link lann: lan, wan"), "{told}");

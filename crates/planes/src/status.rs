@@ -202,6 +202,9 @@ impl LinkStatus {
             };
             format!("{}/{}{state}", address.ip, address.prefix_len)
         };
+        // Those in force; the device may have others.
+        let link_address = interface.map_or(info.link_address, |own| own.link_address);
+        let octets = |mtu| usize::try_from(mtu).unwrap_or(usize::MAX);
         // Down by command, whatever its device does.
         let is_closed = interface.is_some_and(|interface| !interface.up);
         let state = if is_closed && state == LinkState::Up { LinkState::Down } else { state };
@@ -214,8 +217,8 @@ impl LinkStatus {
             kernel: info.exclusive.to_string(),
             up: state == LinkState::Up,
             state: state.to_string(),
-            mtu: info.mtu,
-            mac: (!info.link_address.is_none()).then(|| info.link_address.to_string()),
+            mtu: interface.map_or(info.mtu, |own| info.mtu.min(octets(own.mtu))),
+            mac: (!link_address.is_none()).then(|| link_address.to_string()),
             addresses: addresses.iter().map(address).collect(),
             queues: (queues.into_iter())
                 .map(|(queue, worker)| QueueStatus { queue, worker })

@@ -108,7 +108,8 @@ fn each_link(old: &Config, new: &Config, changes: &mut Vec<Change>) {
     // Virtual links stand in a layer that is made at the start, as a TUN device's link layer is, and shared
     // links with the kernel's follower.
     let change = |link: &Link, how| {
-        let fixed = !link.exclusive || link.below().is_some() || is_tun(link);
+        let fixed =
+            !link.exclusive || link.below().is_some() || is_tun(link) || lacks_maps(old, link);
         let change = if fixed { Change::restart } else { Change::new };
         change(what(link), how)
     };
@@ -122,6 +123,12 @@ fn each_link(old: &Config, new: &Config, changes: &mut Vec<Change>) {
             Some(_) => {}
         }
     }
+}
+
+/// Whether the link is to forward in its driver and no link does yet: the maps for that are made at the
+/// start, with the size of the tables.
+fn lacks_maps(old: &Config, link: &Link) -> bool {
+    link.forwards_in_driver && !old.links.iter().any(|link| link.forwards_in_driver)
 }
 
 const fn is_tun(link: &Link) -> bool {
@@ -138,6 +145,7 @@ fn keys((old_config, old): (&Config, &Link), (config, new): (&Config, &Link)) ->
     for found in config::differences_of(old_config, config, "link", &new.name.value) {
         let restart = match found.name {
             "exclusive" => true,
+            "forward" => lacks_maps(old_config, new) || is_fixed && found.of_device,
             _ => is_fixed && found.of_device,
         };
         // Addresses are told one by one.
@@ -212,8 +220,21 @@ mod tests {
 
     #[test]
     fn each_difference_is_told_by_name() {
-        let cases: [(&str, &str, &[&str]); 16] = [
+        let cases: [(&str, &str, &[&str]); 18] = [
             ("\"packet\"", "\"xdp\"", &["[link.wan] mode: xdp, not packet"]),
+            (
+                "\"packet\"",
+                "\"xdp\"\nforward = \"xdp\"",
+                &[
+                    "[link.wan] mode: xdp, not packet",
+                    "[link.wan] forward: xdp, not graph (restart)",
+                ],
+            ),
+            (
+                "[[attach]]",
+                "[link.new]\nforward = \"xdp\"\n[[attach]]",
+                &["link new: added (restart)"],
+            ),
             ("\"packet\"", "\"packet\"\nmtu = 1400", &["[link.wan] mtu: 1400"]),
             ("\"packet\"", "\"packet\"\ndhcp = true", &["[link.wan] dhcp: true, not false"]),
             ("\"packet\"", "\"packet\"\nqueues = 1", &["[link.wan] queues: 1"]),

@@ -35,7 +35,8 @@ pub const JSON: &str =
 /// [planes] mode, data_cores, control_core; [devices] stack, devices_max, views, map; [cse] base, id,
 /// mqtt, store, store_mib, reserve_mib, type, audit_mib, provider; [cse.registrar] coap,
 /// coap_content, id, base; added or removed tables [devices], [cse], [cse.tls] and [cse.registrar];
-/// and added or removed links that are shared, of mode tun, or on another link (VLANs).
+/// added or removed links that are shared, of mode tun, or on another link (VLANs); and forward =
+/// "xdp" of a first link.
 #[derive(Debug, clap::Args)]
 pub struct Reload {
     #[command(flatten)]

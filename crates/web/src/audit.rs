@@ -14,10 +14,13 @@
 //! What changes the gateway has two entries. Where the first cannot be stored nothing is changed.
 //!
 //! Entries that change no description are limited: of each operation, a caller has so many an hour. The
-//! rest of that hour is counted, in entries `Counted` with `count`: those since the one before, which
-//! are more than it says while its `end` is `waits`. So no caller can push out what others have done.
-//! While the log fails, what would be counted has to be stored, too. Entries of changes of the description wait for no others, and are kept when the
-//! log has no more room.
+//! rest of that hour is counted, in entries `Counted` with `count`: those since the one before. So no
+//! caller can push out what others have done. While `end` is `waits`, as many as `more` says may follow
+//! before the next one, which is stored before anything beyond is let through. So the log accounts for
+//! every change at any moment, also on a disk that has become full. While it is known to fail, what would
+//! be counted has to be stored, too.
+//!
+//! Entries of changes of the description wait for no others, and are kept when the log has no more room.
 
 mod budget;
 
@@ -149,7 +152,7 @@ impl LimitedLog {
             Taken::Entry => self.log.add(now_micros(), text),
             // What cannot be stored stops changes, whether they have entries or are counted.
             Taken::Counted if !self.log.is_failing() => return Ok(()),
-            Taken::Counted | Taken::CountedDue => match self.budgets.untold(&key) {
+            Taken::Counted | Taken::CountedDue => match self.budgets.unlogged(&key) {
                 Some(counted) => self.add_counted(&counted, now),
                 None => Ok(()),
             },
@@ -162,14 +165,15 @@ impl LimitedLog {
 
     /// Stores how many entries of a caller were only counted.
     fn add_counted(&mut self, counted: &CountedEntries, now: Instant) -> Result<(), StoreError> {
-        let CountedEntries { key: (endpoint, caller), count, ended } = counted;
+        let CountedEntries { key: (endpoint, caller), count, more } = counted;
         let of = format!("{endpoint:?}");
         let mut entry = json!({ "op": "Counted", "of": of, "fr": caller, "count": count });
-        if let (false, Some(members)) = (ended, entry.as_object_mut()) {
+        if let (Some(more), Some(members)) = (more, entry.as_object_mut()) {
             members.insert("end".to_owned(), WAITS.into());
+            members.insert("more".to_owned(), (*more).into());
         }
         self.log.add(now_micros(), &entry.to_string())?;
-        self.budgets.told(counted, now);
+        self.budgets.note_logged(counted, now);
         Ok(())
     }
 }
@@ -305,59 +309,87 @@ mod tests {
 
     const FLOOD: (Endpoint, &str) = (Endpoint::Trace, "eve");
 
-    /// Operation, count and end of each entry.
-    fn stored(folder: &Path) -> Vec<(String, Option<u64>, Option<String>)> {
+    fn try_to_change(log: &WebAudit, attempts: u64) -> u64 {
+        (0..attempts).map(|_| u64::from(log.add(FLOOD, r#"{"op":"Trace"}"#).is_ok())).sum()
+    }
+
+    /// Operation, end, count, and how many may follow, of each entry.
+    fn stored(folder: &Path) -> Vec<(String, Option<String>, [Option<u64>; 2])> {
         let stored = gatewright_store::last_entries(&folder.join("audit.db"), 200).unwrap();
         let members = stored.into_iter().map(|entry| {
-            let count = entry.fields.as_ref().and_then(|fields| fields.get("count")?.as_u64());
-            let end = entry.text_of("end").map(str::to_owned);
-            (entry.text_of("op").unwrap().to_owned(), count, end)
+            let numbers = ["count", "more"].map(|name| entry.number_of(name));
+            (
+                entry.text_of("op").unwrap().to_owned(),
+                entry.text_of("end").map(str::to_owned),
+                numbers,
+            )
         });
         members.collect()
     }
 
-    /// While the log fails no change begins, whether it would have an entry or be counted; attempts
-    /// use up nobody's share.
-    #[test]
-    fn a_log_that_fails_stops_changes_that_would_be_counted() {
-        let (folder, log) = flooded("audit-fails", 0);
-        let (path, away) = (folder.join("audit.db"), folder.join("away.db"));
-        let fails = |attempts: u32| {
-            fs::rename(&path, &away).unwrap();
-            let refused =
-                (0..attempts).filter(|_| log.add(FLOOD, r#"{"op":"Trace"}"#).is_err()).count();
-            fs::rename(&away, &path).unwrap();
-            refused
-        };
-        assert_eq!(fails(100), 100);
-        for _ in 0..64 {
-            log.add(FLOOD, r#"{"op":"Trace"}"#).unwrap();
+    /// How many changes a stored log accounts for: at least, and at most.
+    fn accounted(folder: &Path) -> [u64; 2] {
+        let (mut least, mut more) = (0, 0);
+        for (op, _, [count, follow]) in stored(folder) {
+            least += count.unwrap_or(u64::from(op == "Trace"));
+            more = if op == "Counted" { follow.unwrap_or(0) } else { more };
         }
-        // Three are counted before the next write, which finds that it fails; no further one is.
-        assert_eq!(fails(100), 97);
-        log.add(FLOOD, r#"{"op":"Trace"}"#).unwrap();
+        [least, least + more]
+    }
+
+    /// A gateway that is killed at any moment leaves a log that accounts for each change, and for at
+    /// most twice as many counted ones.
+    #[test]
+    fn a_log_accounts_for_every_change_at_any_moment() {
+        let (folder, log) = flooded("audit-accounts", 0);
+        for changes in 1..=200 {
+            assert_eq!(try_to_change(&log, 1), 1);
+            let [least, most] = accounted(&folder);
+            assert!(least <= changes && changes <= most, "{changes}: {least} to {most}");
+            assert!(most <= 60 + 2 * (changes.max(60) - 60), "{changes}: {most}");
+        }
         drop(log);
-        let stored = stored(&folder);
-        let of = |name| stored.iter().filter(|(op, ..)| op == name).count();
-        assert_eq!((of("Trace"), of("Lost")), (60, 2), "{stored:?}");
-        let counted: u64 = stored.iter().filter_map(|(_, count, _)| *count).sum();
-        assert_eq!(counted, 8);
+        assert_eq!(accounted(&folder), [200; 2], "at the end");
         fs::remove_dir_all(folder).unwrap();
     }
 
-    /// What is stored when a gateway is killed says that entries are counted, and how many at least.
+    /// Whenever the log begins to fail, as on a full disk, no more changes are let through than it
+    /// accounts for. While it fails none begins, whether it would have an entry or be counted; attempts
+    /// use up nobody's share.
+    #[test]
+    fn a_log_that_fails_lets_through_what_it_accounts_for() {
+        for before in [0, 59, 60, 61, 62, 63, 64, 65, 66, 67, 68, 75, 76, 92] {
+            let (folder, log) = flooded("audit-fails", before);
+            let (path, away) = (folder.join("audit.db"), folder.join("away.db"));
+            fs::rename(&path, &away).unwrap();
+            let let_through = u64::from(before) + try_to_change(&log, 100);
+            assert_eq!(try_to_change(&log, 100), 0, "it is known to fail");
+            fs::rename(&away, &path).unwrap();
+            let [least, most] = accounted(&folder);
+            assert!(least <= let_through && let_through <= most, "{before}: {let_through}, {most}");
+            assert_eq!(try_to_change(&log, 1), 1);
+            drop(log);
+            assert_eq!(accounted(&folder), [let_through + 1; 2], "{before}");
+            let lost = stored(&folder).iter().filter(|(op, ..)| op == "Lost").count();
+            assert_eq!(lost, 1, "{before}");
+            fs::remove_dir_all(folder).unwrap();
+        }
+    }
+
+    /// What is stored when a gateway is killed says that entries are counted, and how many.
     #[test]
     fn a_log_says_that_entries_are_counted_before_their_hour_is_over() {
         let (folder, log) = flooded("audit-counted", 80);
-        let counted = |stored: Vec<(String, Option<u64>, Option<String>)>| {
+        let counted = |stored: Vec<(String, Option<String>, [Option<u64>; 2])>| {
             let counted = stored.into_iter().filter(|(op, ..)| op == "Counted");
-            counted.map(|(_, count, end)| (count, end)).collect::<Vec<_>>()
+            counted.map(|(_, end, numbers)| (end, numbers)).collect::<Vec<_>>()
         };
-        let goes_on = |count| (Some(count), Some(WAITS.to_owned()));
-        let killed = [goes_on(1), goes_on(1), goes_on(2), goes_on(4), goes_on(8)];
+        let goes_on = |count, more| (Some(WAITS.to_owned()), [Some(count), Some(more)]);
+        let killed =
+            [(1, 0), (1, 1), (2, 3), (4, 7), (8, 15)].map(|(count, more)| goes_on(count, more));
         assert_eq!(counted(stored(&folder)), killed);
         drop(log);
-        assert_eq!(counted(stored(&folder)).last(), Some(&(Some(4), None)), "the rest");
+        assert_eq!(counted(stored(&folder)).last(), Some(&(None, [Some(4), None])), "the rest");
         fs::remove_dir_all(folder).unwrap();
     }
 

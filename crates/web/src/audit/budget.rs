@@ -18,8 +18,8 @@ const READS_PER_HOUR: u32 = 600;
 /// Maximum shares that are known; further callers have one together.
 const SHARES_MAX: usize = 1024;
 
-/// How long entries are counted before the log is told how many.
-const TOLD_EVERY: Duration = Duration::from_mins(5);
+/// How long entries are counted before the log says how many.
+const LOGGED_EVERY: Duration = Duration::from_mins(5);
 
 /// What a share is of: an operation, and a caller's name.
 pub(super) type ShareKey = (Endpoint, String);
@@ -33,24 +33,35 @@ pub(super) struct EntryBudgets(HashMap<ShareKey, SpentShare>);
 struct SpentShare {
     since: Instant,
     entries: u32,
-    /// Those beyond, of which the log says nothing yet.
-    counted: u64,
-    /// Those beyond, of which it says how many they are, and since when.
-    told: u64,
-    told_at: Instant,
+    /// Those beyond that are in no `Counted` entry yet.
+    unlogged: u64,
+    /// Those beyond that are, and when the last such entry was stored.
+    logged: u64,
+    logged_at: Instant,
 }
 
 impl SpentShare {
-    /// Whether the log has to be told of those that were counted: when that begins, when they have
-    /// doubled, and after a while. So a crash leaves it with half of the number at the least.
+    /// Whether the log has to say how many were counted: when that begins, when there are more than the
+    /// last entry has announced, and after a while.
     fn is_due(&self, now: Instant) -> bool {
-        self.counted > 0
-            && (self.counted >= self.told || now.duration_since(self.told_at) >= TOLD_EVERY)
+        self.unlogged > announced(self.logged)
+            || self.unlogged > 0 && now.duration_since(self.logged_at) >= LOGGED_EVERY
+    }
+
+    fn has_counted(&self) -> bool {
+        self.unlogged > 0 || self.logged > 0
     }
 
     fn is_over(&self, now: Instant) -> bool {
         now.duration_since(self.since) >= HOUR
     }
+}
+
+/// How many may be counted behind an entry after which the log says `logged`. So it has all that was let
+/// through whenever it fails or the process is killed, with few entries: the number doubles from each to
+/// the next.
+const fn announced(logged: u64) -> u64 {
+    logged.saturating_sub(1)
 }
 
 /// How an entry is kept.
@@ -60,7 +71,7 @@ pub(super) enum Taken {
     Entry,
     /// It is counted.
     Counted,
-    /// It is counted, and the log is told how many are.
+    /// It is counted, and the log has to say how many are.
     CountedDue,
 }
 
@@ -68,23 +79,23 @@ pub(super) enum Taken {
 #[derive(Debug, Eq, PartialEq)]
 pub(super) struct CountedEntries {
     pub(super) key: ShareKey,
-    /// Those of which the log says nothing yet.
+    /// Those that are in no `Counted` entry yet.
     pub(super) count: u64,
-    /// Whether their hour is over.
-    pub(super) ended: bool,
+    /// How many may follow without another entry; `None` once their hour is over.
+    pub(super) more: Option<u64>,
 }
 
 impl EntryBudgets {
     /// How an entry of this caller is to be kept; it is counted as kept so.
     pub(super) fn take(&mut self, key: &ShareKey, now: Instant) -> Taken {
         let most = if key.0 == Endpoint::Resources { READS_PER_HOUR } else { PER_HOUR };
-        let new = SpentShare { since: now, entries: 0, counted: 0, told: 0, told_at: now };
+        let new = SpentShare { since: now, entries: 0, unlogged: 0, logged: 0, logged_at: now };
         let share = self.0.entry(key.clone()).or_insert(new);
         if share.entries < most {
             share.entries += 1;
             return Taken::Entry;
         }
-        share.counted += 1;
+        share.unlogged += 1;
         if share.is_due(now) { Taken::CountedDue } else { Taken::Counted }
     }
 
@@ -95,40 +106,44 @@ impl EntryBudgets {
         if has_room { key } else { (endpoint, String::new()) }
     }
 
-    /// An entry that was taken was neither stored nor told.
+    /// An entry that was taken was neither stored nor counted.
     pub(super) fn give_back(&mut self, key: &ShareKey, taken: Taken) {
         let Some(share) = self.0.get_mut(key) else { return };
         match taken {
             Taken::Entry => share.entries = share.entries.saturating_sub(1),
-            Taken::Counted | Taken::CountedDue => share.counted = share.counted.saturating_sub(1),
+            Taken::Counted | Taken::CountedDue => {
+                share.unlogged = share.unlogged.saturating_sub(1);
+            }
         }
     }
 
-    /// What was counted of a share and not told.
-    pub(super) fn untold(&self, key: &ShareKey) -> Option<CountedEntries> {
+    /// What was counted of a share and is not logged.
+    pub(super) fn unlogged(&self, key: &ShareKey) -> Option<CountedEntries> {
         let share = self.0.get(key)?;
-        Some(CountedEntries { key: key.clone(), count: share.counted, ended: false })
+        let count = share.unlogged;
+        let more = Some(announced(share.logged.saturating_add(count)));
+        Some(CountedEntries { key: key.clone(), count, more })
     }
 
     /// What was only counted in shares whose hour is over; others are forgotten.
     pub(super) fn ended(&mut self, now: Instant) -> Vec<CountedEntries> {
-        self.0.retain(|_, share| !share.is_over(now) || share.counted + share.told > 0);
+        self.0.retain(|_, share| !share.is_over(now) || share.has_counted());
         self.counted(|share| share.is_over(now))
     }
 
     /// What was only counted in all shares.
     pub(super) fn all(&self) -> Vec<CountedEntries> {
-        self.counted(|share| share.counted + share.told > 0)
+        self.counted(SpentShare::has_counted)
     }
 
-    /// The log says now how many these are.
-    pub(super) fn told(&mut self, counted: &CountedEntries, now: Instant) {
-        if counted.ended {
+    /// Notes that an entry about these is stored.
+    pub(super) fn note_logged(&mut self, counted: &CountedEntries, now: Instant) {
+        if counted.more.is_none() {
             self.0.remove(&counted.key);
         } else if let Some(share) = self.0.get_mut(&counted.key) {
-            share.told += counted.count;
-            share.counted = share.counted.saturating_sub(counted.count);
-            share.told_at = now;
+            share.logged = share.logged.saturating_add(counted.count);
+            share.unlogged = share.unlogged.saturating_sub(counted.count);
+            share.logged_at = now;
         }
     }
 
@@ -136,8 +151,8 @@ impl EntryBudgets {
         let counted = self.0.iter().filter(|(_, share)| is_one(share));
         let entries = |(key, share): (&ShareKey, &SpentShare)| CountedEntries {
             key: key.clone(),
-            count: share.counted,
-            ended: true,
+            count: share.unlogged,
+            more: None,
         };
         counted.map(entries).collect()
     }
@@ -152,33 +167,36 @@ mod tests {
     }
 
     /// 219 entries a second, as somebody could cause: a share of them is stored, the rest counted, and
-    /// the log is told when that begins, when they have doubled, and each five minutes.
+    /// the log says how many when that begins, when they have doubled, and each five minutes.
     #[test]
     fn a_flood_of_one_caller_is_stored_in_part_and_counted() {
         let (mut budgets, began) = (EntryBudgets::default(), Instant::now());
-        let (mut stored, mut told) = (0, 0);
+        let (mut stored, mut logged) = (0, 0);
         for number in 0..219 * 3000 {
             let now = began + Duration::from_secs(number / 219);
             match budgets.take(&eve(), now) {
                 Taken::Entry => stored += 1,
                 Taken::Counted => {}
                 Taken::CountedDue => {
-                    let counted = budgets.untold(&eve()).unwrap();
-                    budgets.told(&counted, now);
-                    told += 1;
+                    let counted = budgets.unlogged(&eve()).unwrap();
+                    budgets.note_logged(&counted, now);
+                    logged += 1;
                 }
             }
         }
         assert_eq!(stored, 60);
-        assert!((20..=32).contains(&told), "{told}");
+        assert!((20..=32).contains(&logged), "{logged}");
         assert_eq!(budgets.take(&(Endpoint::EndSession, "ops".into()), began), Taken::Entry);
         assert_eq!(budgets.take(&(Endpoint::Trace, "eve".into()), began), Taken::Entry);
         assert_eq!(budgets.ended(began + HOUR / 2), []);
         let ended = budgets.ended(began + HOUR);
         let [last] = &ended[..] else { panic!("{ended:?}") };
-        assert!(last.ended && last.key == eve() && last.count < 219 * 3000 / 2, "{last:?}");
-        assert_eq!(budgets.ended(began + HOUR), ended, "until the log is told");
-        budgets.told(last, began + HOUR);
+        assert!(
+            last.more.is_none() && last.key == eve() && last.count < 219 * 3000 / 2,
+            "{last:?}"
+        );
+        assert_eq!(budgets.ended(began + HOUR), ended, "until the log has it");
+        budgets.note_logged(last, began + HOUR);
         assert_eq!(budgets.take(&eve(), began + HOUR), Taken::Entry, "the next hour");
     }
 

@@ -148,9 +148,7 @@ impl Proof {
             (None, false) => format!("intact: {entries} entries, head {head}"),
         };
         let _ = write!(text, "\n{allowed} allowed, {denied} denied, {failed} failed");
-        for (number, what) in
-            [(waiting, "waited for others"), (counted, "refused and only counted")]
-        {
+        for (number, what) in [(waiting, "waited for others"), (counted, "only counted")] {
             if *number > 0 {
                 let _ = write!(text, ", {number} {what}");
             }
@@ -226,7 +224,9 @@ impl AuditLine {
             let at = entry.pointer("/kept/at_micros").and_then(Value::as_u64).unwrap_or_default();
             let _ = write!(text, ", kept from {number} {}", Timestamp::from_micros(at));
         }
-        for (name, before) in [("end", ":"), ("count", ": times"), ("made", ", made")] {
+        for (name, before) in
+            [("end", ":"), ("count", ": times"), ("more", ", more at most"), ("made", ", made")]
+        {
             match entry.get(name) {
                 Some(Value::String(word)) if name == "end" => text.extend([": ", word]),
                 Some(value) => {

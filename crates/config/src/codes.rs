@@ -323,6 +323,12 @@ codes! {
     switching and no 6LoWPAN. TCP segments for this host pass at `ip:tcp`, labelled frames at \
     `ether:mpls`; a filter with `protocol` and `destination_port` tells ports of TCP apart."
 
+    NO_PACKETS 147 "a handler at packets of a gateway without links"
+    "Packets come in and go out by links, and pass the positions of the graph on their way. The sockets \
+    of devices, service entity, proxies and programs are the kernel's unless the gateway has links, so \
+    their packets pass none. Handlers at messages of programs (`at = \"gateway:NAME/HANDLER\"`) need no \
+    link."
+
     NOT_OVER_STACK 178 "a role that the gateway's own stack cannot have"
     "`stack = [\"ROLE\"]` gives a role of a program the sockets of the gateway's own stack. It has UDP \
     and no TCP yet, so a role of TCP stays with the kernel. It is the host on exclusive links only: a \

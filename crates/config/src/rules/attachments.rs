@@ -1,6 +1,6 @@
 //! Rules for attached handlers.
 
-use super::{check_kind, check_link, check_needed, twice};
+use super::{check_kind, check_link, check_needed, links, twice};
 use crate::codes;
 use crate::filter;
 use crate::messages::{self, MessageHandler};
@@ -18,7 +18,16 @@ pub(super) fn check(config: &Config, root: View<'_>, names: &[String], findings:
     for table in &tables {
         check_table(*table, findings);
     }
+    let is_without_links = links::runs_without(root);
     for attach in &config.attachments {
+        if is_without_links && attach.link.is_none() {
+            let message =
+                format!("nothing passes at `{}`: the gateway has no links", attach.at.value);
+            let finding = Diagnostic::warning(&codes::NO_PACKETS, attach.at.span, message);
+            findings.add(finding.help(
+                "describe a link ([link.lan]); messages of a program pass at gateway:NAME/HANDLER",
+            ));
+        }
         if let Some(table) = View::of_value(&tables, "at", attach.at.span) {
             check_one(attach, table, names, findings);
             check_framing(attach, &config.links, findings);

@@ -42,7 +42,7 @@ fn check_present(root: View<'_>, findings: &mut Findings) {
     }
     let span = match root.table("link") {
         Some(link) if link.keys().next().is_none() => link.header,
-        None if !root.keys().any(|key| nearest(key, ["link"]).is_some()) => root.header,
+        None if !are_meant(root) => root.header,
         _ => return,
     };
     let finding = Diagnostic::error(&codes::NO_LINK, span, "the gateway has no link");
@@ -50,6 +50,16 @@ fn check_present(root: View<'_>, findings: &mut Findings) {
         "describe one: [link.lan]; or what needs none: [cse], [devices], [[program]], \
          [tcp_proxy.NAME]. Of a description in several files name the folder",
     ));
+}
+
+/// Whether a description has links, or something that is nearly called so.
+fn are_meant(root: View<'_>) -> bool {
+    root.keys().any(|key| nearest(key, ["link"]).is_some())
+}
+
+/// Whether a description has no links, and what needs none.
+pub(super) fn runs_without(root: View<'_>) -> bool {
+    !are_meant(root) && RUNNING.iter().any(|key| root.key(key).is_some())
 }
 
 /// Reports keys that another kind of link has, and required keys that are missing.

@@ -77,6 +77,16 @@ pub struct Config {
 }
 
 impl Config {
+    /// The links whose packets for other hosts are not forwarded (`forwarding = false`), in a gateway with
+    /// links in several networks.
+    pub fn not_forwarding(&self) -> Vec<String> {
+        let in_networks = self.links.iter().filter(|link| link.is_in_network());
+        if in_networks.clone().count() < 2 {
+            return Vec::new();
+        }
+        in_networks.filter(|link| !link.forwarding).map(|link| link.name.value.clone()).collect()
+    }
+
     /// Maximum octets of devices' readings that wait for the registrar, and of notifications that wait
     /// for others.
     pub fn waiting_octets(&self) -> (u64, u64) {
@@ -219,6 +229,11 @@ impl Link {
     pub fn is_derived(&self) -> bool {
         // A name in a description has no dot.
         self.name.value.contains('.')
+    }
+
+    /// Whether it has addresses, is given some, or has those of the kernel.
+    fn is_in_network(&self) -> bool {
+        !self.addresses.is_empty() || self.dhcp || self.autoconfigure || self.is_shared()
     }
 
     /// Whether the kernel is the host there.
@@ -715,4 +730,28 @@ pub struct Registrar {
     pub coap: Option<Located<SocketAddr>>,
     /// Whether the data plane sends them in JSON, not in CBOR.
     pub coap_json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::parse;
+    use gatewright_diagnostic::SourceId;
+
+    /// One link is in no other network to forward to; the kernel's interface beside a link is no link of
+    /// its own.
+    #[test]
+    fn links_that_do_not_forward_are_named_beside_another_network() {
+        let lan =
+            "[link.lan]\naddresses = [\"192.0.2.1/24\"]\nforwarding = false\nhost = \"tap0\"\n";
+        let not_forwarding = |more: &str| {
+            let parsed = parse(SourceId::default(), &format!("{lan}{more}"));
+            parsed.config.unwrap_or_else(|| panic!("{:?}", parsed.diagnostics)).not_forwarding()
+        };
+        assert_eq!(not_forwarding(""), [""; 0]);
+        assert_eq!(not_forwarding("[link.wan]\n"), [""; 0], "without an address");
+        assert_eq!(not_forwarding("[link.wan]\ndhcp = true\n"), ["lan"]);
+        assert_eq!(not_forwarding("[link.wan]\nexclusive = false\n"), ["lan"]);
+        let both = "[link.wan]\naddresses = [\"198.51.100.1/24\"]\nforwarding = false\n";
+        assert_eq!(not_forwarding(both), ["lan", "wan"]);
+    }
 }

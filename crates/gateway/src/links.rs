@@ -33,6 +33,8 @@ struct Inner {
     planes: Planes,
     /// Names by place; places without a link have no name.
     names: Mutex<Vec<String>>,
+    /// The links that do not forward, by the description in force ([`Config::not_forwarding`]).
+    not_forwarding: Mutex<Vec<String>>,
     /// The links and routes in force. What was read of a capture file that may be gone since is here.
     setup: Mutex<Setup>,
     /// The seed of all randomness.
@@ -73,7 +75,8 @@ impl Links {
         let neighbours = &setup.static_neighbours;
         planes.exchange_neighbours(&[], neighbours).map_err(RunError::Neighbour)?;
         let (names, setup) = (Mutex::new(names), Mutex::new(setup));
-        let links = Self(Arc::new(Inner { planes, names, setup, seed, kept }));
+        let not_forwarding = Mutex::new(config.not_forwarding());
+        let links = Self(Arc::new(Inner { planes, names, not_forwarding, setup, seed, kept }));
         links.furnish_hosts(None, config)?;
         Ok(links)
     }
@@ -129,6 +132,11 @@ impl Links {
 
     fn setup(&self) -> MutexGuard<'_, Setup> {
         self.0.setup.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The links that do not forward, in a gateway with links in several networks.
+    pub(crate) fn not_forwarding(&self) -> MutexGuard<'_, Vec<String>> {
+        self.0.not_forwarding.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The names of the links, in the order of their places.
@@ -213,8 +221,9 @@ impl Staged for StagedLinks {
         let pace = Pace { spin: self.setup.spin };
         *self.links.lock() = self.names;
         *self.links.setup() = self.setup;
-        self.links.planes().set_pace(pace).map_err(RunError::from)?;
         let (old, new) = &self.configs;
+        *self.links.not_forwarding() = new.not_forwarding();
+        self.links.planes().set_pace(pace).map_err(RunError::from)?;
         self.links.furnish_hosts(Some(old), new)?;
         // All parts have staged the description: handlers and addresses are there.
         self.links.planes().begin().map_err(RunError::from)?;
@@ -250,12 +259,12 @@ pub(crate) fn link_of(names: &[String], name: &str) -> Option<LinkIndex> {
 /// Octets of a packet over Ethernet (RFC 894).
 const ETHERNET_MTU: usize = 1500;
 
-/// The setup of the planes for `config`, with links at the places `names`.
 /// What the planes of `config` are started with, for a question about it.
 pub(crate) fn setup_of(config: &Config) -> Result<Setup, RunError> {
     setup(config, &first_names(config), 0)
 }
 
+/// The setup of the planes for `config`, with links at the places `names`.
 fn setup(config: &Config, names: &[String], seed: u64) -> Result<Setup, RunError> {
     let mut setup = Setup::new(seed);
     setup.waits = true;

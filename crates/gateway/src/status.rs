@@ -21,6 +21,9 @@ pub struct StatusAnswer {
     /// The gateway.
     #[serde(flatten)]
     pub gateway: Status,
+    /// The links that do not forward what arrives there for other hosts (`forwarding = false`), in a
+    /// gateway with links in several networks.
+    pub not_forwarding: Vec<String>,
     /// The built-in handlers.
     pub attached: Vec<AttachedAnswer>,
     /// The UDP gateways.
@@ -145,6 +148,7 @@ fn answer(gateway: &Gateway, mut planes: Status) -> StatusAnswer {
     let (delays, delays_left_out) = gateway.delays();
     StatusAnswer {
         gateway: planes,
+        not_forwarding: gateway.links.not_forwarding().clone(),
         attached: attached.collect(),
         udp_gateways: gateway.udp_gateways.map(relay_answer),
         parts,

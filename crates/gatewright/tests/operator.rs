@@ -561,6 +561,9 @@ fn a_router_is_advertised_and_forwards_as_described() {
     );
     assert!(!world.ping(&["-c1", "-W1", SOUTH]));
     assert!(world.ping(&["-c1", "-W30", "10.10.1.1"]), "it is a host still");
+    let why = "from lan (`forwarding = false` in [link.NAME])";
+    let status = world.ask(&["status"]).text();
+    assert!(status.contains(why), "{status}");
     world.describe(DESCRIPTION);
     assert_eq!(world.ask(&["reload"]).code, Some(0));
     assert!(wait_until(WITHIN, || world.ping(&["-c1", "-W1", SOUTH])));

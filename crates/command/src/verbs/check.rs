@@ -1,5 +1,6 @@
 //! `gatewright check`: all that is wrong with a description.
 
+use super::status::NOT_FORWARDING;
 use crate::{description::Description, exit::Exit, face::Face};
 use anyhow::Result;
 use gatewright_config::{Attach, Config, Link, fixed_keys_of};
@@ -8,7 +9,7 @@ use serde::Serialize;
 use std::fmt;
 
 /// The shape of its answer.
-pub const JSON: &str = "{ok, files: [{file, ok, gateway: {name, links, routes, attachments, udp_gateways, tcp_proxies, programs, devices, cse, web, waiting: {readings, octets}, restart}, \
+pub const JSON: &str = "{ok, files: [{file, ok, gateway: {name, links, routes, attachments, udp_gateways, tcp_proxies, programs, devices, cse, web, not_forwarding, waiting: {readings, octets}, restart}, \
      findings: [{code, severity, message, label, place, related, notes, \
      help, fix}]}]}; a place is {file, line, column, \
      end_line, end_column}; gateway is null if the file is refused";
@@ -73,6 +74,8 @@ struct DescribedGateway {
     cse: bool,
     /// Whether it has a web interface.
     web: bool,
+    /// Links that do not forward, in a gateway with links in several networks.
+    not_forwarding: Vec<String>,
     /// What its outbox for the CSE above holds; null if it sends no readings there.
     waiting: Option<OutboxBounds>,
     /// Its keys that only a restarted gateway takes.
@@ -95,6 +98,7 @@ impl DescribedGateway {
             devices: config.devices.is_some(),
             cse: config.cse.is_some(),
             web: config.web.is_some(),
+            not_forwarding: config.not_forwarding(),
             waiting: OutboxBounds::of(config),
             restart: fixed_keys_of(text),
         }
@@ -119,6 +123,10 @@ impl fmt::Display for DescribedGateway {
             [(self.devices, "devices"), (self.cse, "a CSE"), (self.web, "a web interface")];
         for (_, what) in further.iter().filter(|it| it.0) {
             write!(f, ", {what}")?;
+        }
+        if !self.not_forwarding.is_empty() {
+            let links = self.not_forwarding.join(", ");
+            write!(f, "\n  packets for others from {links} are not forwarded ({NOT_FORWARDING})")?;
         }
         if let Some(OutboxBounds { readings, octets }) = self.waiting {
             let kib = octets / 1024;

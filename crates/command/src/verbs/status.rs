@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::{fmt::Write, time::Duration};
 
 /// The shape of its answer.
-pub const JSON: &str = "{planes: {mode, control, data, running, given_up, adopted, version}, uptime, links: [{link, name, device, mode, why, kernel, up, state, mtu, mac, addresses, queues: [{queue, worker}], counters, forwarding, forwards_in_driver, not_redirected, in_driver: [{outcome, packets, octets}]}], \
+pub const JSON: &str = "{planes: {mode, control, data, running, given_up, adopted, version}, uptime, links: [{link, name, device, mode, why, kernel, up, state, mtu, mac, addresses, queues: [{queue, worker}], counters, forwarding, forwards_in_driver, not_redirected, in_driver: [{outcome, packets, octets}]}], not_forwarding, \
      layers: [{layer, link, drops, measured: {packets, ns}}], ways: [{at, side, link, from, to, layer, to_device, packets, measured: {packets, ns}}], unclaimed, icmp: [{ip_version, type, message, received, sent, rate_limited}], \
      handlers: [{id, at, taken}], \
      kernel: {routes, forwarded, neighbours, renewed, overruns, withdrawn}, \
@@ -274,7 +274,6 @@ fn workers(status: &Value, out: &mut String) {
     }
 }
 
-// Writing to a string cannot fail.
 /// The processes of the planes, if they are two.
 fn planes(status: &Value, out: &mut String) {
     let planes = status.get("planes").unwrap_or(&Value::Null);
@@ -292,6 +291,32 @@ fn planes(status: &Value, out: &mut String) {
     let _ = writeln!(out, "planes: control is process {control}, data is process {data}{state}");
 }
 
+/// Links whose packets for other hosts are dropped, in a gateway with links in several networks.
+fn not_forwarding(status: &Value, out: &mut String) {
+    let links = list(status, "not_forwarding").iter().filter_map(Value::as_str);
+    let links = links.collect::<Vec<_>>().join(", ");
+    if !links.is_empty() {
+        let _ = writeln!(out, "not forwarded: packets for others from {links} ({NOT_FORWARDING})");
+    }
+}
+
+/// Why a link does not forward.
+pub(super) const NOT_FORWARDING: &str = "`forwarding = false` in [link.NAME]";
+
+/// UDP gateways with their counters.
+fn udp_gateways(status: &Value, out: &mut String) {
+    for relay in list(status, "udp_gateways") {
+        let [received, sent, returned, lost] =
+            ["received", "sent", "returned", "lost"].map(|name| number(relay, name));
+        let name = word(relay, "name");
+        let _ = writeln!(
+            out,
+            "udp gateway {name}: {received} received, {sent} sent, {returned} returned, {lost} lost"
+        );
+    }
+}
+
+// Writing to a string cannot fail.
 fn text(status: &Value) -> String {
     let mut out = String::new();
     if let Some(why) = status.get("fallback").and_then(Value::as_str) {
@@ -316,6 +341,7 @@ fn text(status: &Value) -> String {
         }
         driver(link, &mut out);
     }
+    not_forwarding(status, &mut out);
     for hop in list(status, "next_hops") {
         let via = hop.get("via").and_then(Value::as_str).unwrap_or("its neighbours");
         let (link, packets) = (word(hop, "link"), number(hop, "packets"));
@@ -330,15 +356,7 @@ fn text(status: &Value) -> String {
     kernel(status, &mut out);
     workers(status, &mut out);
     handlers(status, &mut out);
-    for relay in list(status, "udp_gateways") {
-        let [received, sent, returned, lost] =
-            ["received", "sent", "returned", "lost"].map(|name| number(relay, name));
-        let name = word(relay, "name");
-        let _ = writeln!(
-            out,
-            "udp gateway {name}: {received} received, {sent} sent, {returned} returned, {lost} lost"
-        );
-    }
+    udp_gateways(status, &mut out);
     for part in list(status, "parts") {
         part_text(&mut out, part);
     }
@@ -494,6 +512,15 @@ mod tests {
         let expected = "     model: 12.3 µs + 1.50 ns an octet, load 2.1 %; in the last 5 s 99 % \
              within 99.0 µs, predicted ?: DRIFT\n";
         assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn links_that_do_not_forward_are_named_with_the_key() {
+        let said = text(&json!({ "not_forwarding": ["lan", "wan"] }));
+        let expected = "not forwarded: packets for others from lan, wan (`forwarding = false` in \
+                        [link.NAME])\n";
+        assert_eq!(said, expected);
+        assert_eq!(text(&json!({})), "");
     }
 
     #[test]

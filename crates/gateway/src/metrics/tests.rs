@@ -231,6 +231,7 @@ fn status() -> StatusAnswer {
     let delays = vec![delay("graph", Some(1.25), None), delay("program", None, Some(900.0))];
     StatusAnswer {
         gateway,
+        not_forwarding: Vec::new(),
         attached: attached(),
         udp_gateways: vec![relay],
         parts,

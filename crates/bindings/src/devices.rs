@@ -28,26 +28,23 @@ mod refusals;
 mod shards;
 mod silence;
 mod stages;
+mod start;
 mod state;
 pub(crate) mod transport;
 mod unassociated;
 
-use crate::accept::{Admission, Peers};
-use crate::engine::{CALLS_MAX, Engine};
+use crate::accept::Admission;
+use crate::engine::Engine;
 use crate::keyring::{Keyring, Keys};
 use crate::listeners::{
-    Bound, BoundSocket, CannotListen, ExchangedListeners, ListenerAddress, ListenerKind, Listeners,
-    ServedListener,
+    Bound, BoundSocket, CannotListen, ExchangedListeners, ListenerKind, Listeners, ServedListener,
 };
-use crate::mqtt::UrlError;
 use crate::queue_set::QueueSet;
-use crate::tasks::spawn;
-use crate::tls::{Tls, TlsError};
-use associating::{Associating, AssociationTurns, IN_WORK_MAX};
+use crate::tls::Tls;
+use associating::{Associating, AssociationTurns};
 pub use certificate::SystemIdField;
 use connection::DeviceConnection;
 use core::time::Duration;
-use entities::Entities;
 use gatewright_descriptors::{Claim, Shortage};
 use gatewright_health::code::SystemId;
 use gatewright_health::configuration::Library;
@@ -67,9 +64,9 @@ use refusals::Refusals;
 use shards::Shards;
 pub use silence::SilentAfter;
 pub use stages::Stages;
+pub use start::{StartError, start, start_over};
 use state::State;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
@@ -388,117 +385,6 @@ impl ConnectionHandle {
             self.guard = of.map(|of| of.enter(self.peer.ip(), &self.hang_up));
         }
     }
-}
-
-/// Why the device listeners cannot start.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StartError {
-    /// An address cannot be bound.
-    #[error(transparent)]
-    Listen(#[from] CannotListen),
-    /// The certificates cannot be used.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// The broker of Home Assistant has no URL of a broker.
-    #[error(transparent)]
-    Broker(#[from] UrlError),
-    /// There is no memory for the table of associations.
-    #[error("no table for the associations: {0}")]
-    Table(#[source] io::Error),
-}
-
-/// Starts the listeners for devices whose readings go to `engine`.
-///
-/// # Errors
-///
-/// [`StartError`]: either every listener is bound or none starts.
-pub async fn start(
-    config: DevicesConfig,
-    engine: Arc<Engine>,
-) -> Result<RunningDevices, StartError> {
-    start_over(config, engine, None).await
-}
-
-/// As [`start`], with the gateway's own stack, where [`DevicesConfig::stack`] is bound.
-///
-/// # Errors
-///
-/// As [`start`].
-pub async fn start_over(
-    config: DevicesConfig,
-    engine: Arc<Engine>,
-    own_stack: Option<OwnStack>,
-) -> Result<RunningDevices, StartError> {
-    let connections_max = config.connections_max.saturating_mul(2).saturating_add(CLOSING_MAX);
-    // Datagrams of all devices come by one socket.
-    let descriptors = Claim::new(u64::try_from(connections_max).unwrap_or(u64::MAX));
-    let (sockets, of_data_plane) = own_stack.map(|it| (it.sockets, it.entities)).unzip();
-    let bind = |place: ListenerAddress| match &sockets {
-        Some(sockets) if place.kind == ListenerKind::DevicesStack => {
-            Bound::on_stack(sockets, place.address)
-        }
-        _ => Bound::take(place),
-    };
-    let bound = listener_addresses(&config).into_iter().map(bind).collect::<Result<Vec<_>, _>>()?;
-    let keyring = OnceLock::new();
-    if let Some((_, tls)) = &config.tls {
-        let _ = keyring.set(Keyring::new(Keys::read(tls)?));
-    }
-    let mut library = Library::standard();
-    library.admit(config.admitted.clone());
-    let policy = ask::make_policy(&engine, &config, false).await;
-    let latest = Arc::new(LatestReadings::of(&config, of_data_plane.as_ref()));
-    let entities = Entities::new(config.connections_max, of_data_plane);
-    let state =
-        State::new(policy, entities.map_err(|error| StartError::Table(io::Error::other(error)))?);
-    let (calls, asked) = mpsc::channel(CALLS_MAX);
-    engine.send_device_calls(calls);
-    let lost = Arc::new(QueueSet::new(config.connections_max));
-    engine.tell_lost(Arc::clone(&lost));
-    engine.set_unstored(latest.clone());
-    let shared = Arc::new(Shared {
-        engine,
-        base: config.base,
-        mapping: config.mapping,
-        manager: config.manager,
-        started: Instant::now(),
-        above: RwLock::new(config.above.map(Arc::new)),
-        system_id: RwLock::new(config.system_id),
-        library: Mutex::new(library),
-        shards: Shards::new(),
-        refusals: Refusals::default(),
-        turns: AssociationTurns::new(IN_WORK_MAX),
-        silent_after: RwLock::default(),
-        is_silence_watched: AtomicBool::new(false),
-        home_assistant: HomeAssistant::default(),
-        latest,
-        state: Mutex::new(state),
-        #[cfg(test)]
-        locked: std::sync::atomic::AtomicU64::new(0),
-    });
-    now::tell_of(&shared);
-    shared.watch_silence(config.silent).await;
-    shared.home_assistant.set(config.home_assistant, &shared.mapping)?;
-    let (stop, stopped) = watch::channel(false);
-    let tasks = vec![
-        spawn(ask::serve(Arc::clone(&shared), asked, stopped.clone())),
-        spawn(places::serve(Arc::clone(&shared), Arc::clone(&lost), stopped.clone())),
-        spawn(forwarded::serve(Arc::clone(&shared), stopped.clone())),
-    ];
-    let (connection_guard, connections) = mpsc::channel(1);
-    let peers = Arc::new(Peers::new(config.connections_per_peer_max));
-    let context = ListenerContext {
-        shared,
-        admission: Admission::new(connections_max, &peers),
-        unassociated: Unassociated::new(config.connections_max),
-        connections_max: config.connections_max,
-        keyring: Arc::new(keyring),
-        stopped,
-        connection_guard,
-    };
-    let listeners = Listeners::new(bound.into_iter().map(|bound| context.serve(bound)).collect());
-    Ok(RunningDevices { context, listeners, lost, connections, stop, tasks, descriptors })
 }
 
 impl ListenerContext {

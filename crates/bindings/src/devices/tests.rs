@@ -1,5 +1,6 @@
 //! Tests of the device listeners: locks of a report, delivery by a device's kind.
 
+use super::associating::IN_WORK_MAX;
 use super::*;
 use gatewright_health::specialisation::{ACTIVITY, SCALE};
 use std::sync::atomic::Ordering;

@@ -16,7 +16,7 @@ pub use serve::{MetricsServer, OPEN_METRICS};
 
 use crate::{events::EventCount, status::StatusAnswer};
 use gatewright_part::{NamedStatus, Sojourn};
-use gatewright_planes::{HandlerNow, IcmpStatus, KernelStatus, WorkerStatus};
+use gatewright_planes::{HandlerNow, IcmpStatus, KernelStatus, LinkStatus, WorkerStatus};
 use gatewright_stack::Attachment;
 use std::{
     collections::BTreeMap,
@@ -199,6 +199,58 @@ const UDP_RETURNED: Family = (
 const UDP_LOST: Family =
     ("gatewright_udp_gateway_lost_datagrams", "datagrams", "Datagrams lost in the gateway.");
 
+/// Writes the state and the counters of each link.
+fn links(links: &[LinkStatus], page: &mut Page) {
+    for link in links {
+        let name = ("link", link.name.as_str());
+        page.gauge(UP, &[name], u8::from(link.up));
+        page.gauge(MTU, &[name], link.mtu);
+        for &(counter, count) in &link.counters {
+            match LINK.iter().find(|(known, _)| *known == counter) {
+                Some((_, LINK_DROPPED)) => {
+                    page.count(LINK_DROPPED, &[name, ("reason", counter)], count);
+                }
+                Some((_, family)) => page.count(*family, &[name], count),
+                None => {}
+            }
+        }
+    }
+}
+
+/// The label of a link by its number, if it is known.
+fn label_of(link: Option<u16>, links: &[LinkStatus]) -> Option<Label<'_>> {
+    let link = links.iter().find(|known| Some(known.link) == link)?;
+    Some(("link", link.name.as_str()))
+}
+
+/// Writes what layers dropped, and what no layer took.
+fn drops(gateway: &gatewright_planes::Status, page: &mut Page) {
+    for layer in &gateway.layers {
+        let link = label_of(layer.link, &gateway.links);
+        for (reason, count) in &layer.drops {
+            let labels = [Some(("layer", layer.layer)), link, Some(("reason", reason.as_str()))];
+            page.count(LAYER, &given(labels), *count);
+        }
+    }
+    for (reason, count) in &gateway.unclaimed {
+        page.count(UNCLAIMED, &[("reason", reason)], *count);
+    }
+}
+
+/// Writes how many packets went each way of the graph.
+fn ways(gateway: &gatewright_planes::Status, page: &mut Page) {
+    for way in &gateway.ways {
+        let to = if way.to_device { "device" } else { "layer" };
+        let labels = [
+            Some(("at", way.at.as_str())),
+            Some(("side", &way.side)),
+            label_of(way.link, &gateway.links),
+            Some(("to", to)),
+        ];
+        page.count(WAY, &given(labels), way.packets);
+    }
+}
+
 /// Writes what drivers forwarded and passed up.
 fn drivers(gateway: &gatewright_planes::Status, page: &mut Page) {
     for link in &gateway.links {
@@ -231,51 +283,15 @@ pub fn text(status: &StatusAnswer) -> String {
     let mut page = Page::default();
     let gateway = &status.gateway;
     whole(status, &mut page);
-    let links = &gateway.links;
-    for link in links {
-        let name = ("link", link.name.as_str());
-        page.gauge(UP, &[name], u8::from(link.up));
-        page.gauge(MTU, &[name], link.mtu);
-        for &(counter, count) in &link.counters {
-            match LINK.iter().find(|(known, _)| *known == counter) {
-                Some((_, LINK_DROPPED)) => {
-                    page.count(LINK_DROPPED, &[name, ("reason", counter)], count);
-                }
-                Some((_, family)) => page.count(*family, &[name], count),
-                None => {}
-            }
-        }
-    }
+    links(&gateway.links, &mut page);
     drivers(gateway, &mut page);
-    let on = |link: Option<u16>| {
-        let link = links.iter().find(|known| Some(known.link) == link)?;
-        Some(("link", link.name.as_str()))
-    };
-    for layer in &gateway.layers {
-        for (reason, count) in &layer.drops {
-            let reason = ("reason", reason.as_str());
-            let labels = [Some(("layer", layer.layer)), on(layer.link), Some(reason)];
-            page.count(LAYER, &given(labels), *count);
-        }
-    }
-    for (reason, count) in &gateway.unclaimed {
-        page.count(UNCLAIMED, &[("reason", reason)], *count);
-    }
+    drops(gateway, &mut page);
     icmp_text(&mut page, &gateway.icmp);
     workers_text(&mut page, &gateway.workers);
     if let Some(kernel) = &gateway.kernel {
         kernel_text(&mut page, kernel);
     }
-    for way in &gateway.ways {
-        let to = if way.to_device { "device" } else { "layer" };
-        let labels = [
-            Some(("at", way.at.as_str())),
-            Some(("side", &way.side)),
-            on(way.link),
-            Some(("to", to)),
-        ];
-        page.count(WAY, &given(labels), way.packets);
-    }
+    ways(gateway, &mut page);
     handlers(&mut page, status);
     events_text(&mut page, &status.events);
     alarms_text(&mut page, &status.parts);

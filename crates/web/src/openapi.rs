@@ -143,15 +143,7 @@ fn described(endpoint: Endpoint) -> Described {
             "This description.",
             object(&[("openapi", "string"), ("paths", "object")]),
         ),
-        Endpoint::Session => Described::json(
-            "The caller's role, null if it needs a token.",
-            object(&[("role", "string?"), ("tokens", "boolean")]),
-        ),
-        Endpoint::BeginSession => Described {
-            body: Some(object(&[("token", "string")])),
-            ..Described::json("Begins a session with a token, as a cookie.", role())
-        },
-        Endpoint::EndSession => Described::json("Ends the session.", role()),
+        Endpoint::Session | Endpoint::BeginSession | Endpoint::EndSession => of_session(endpoint),
         Endpoint::Status => Described::json(
             "The document of `gatewright status --json`, at most 250 ms old.",
             object(&[
@@ -190,6 +182,21 @@ fn described(endpoint: Endpoint) -> Described {
         | Endpoint::Reload => inside(endpoint),
         Endpoint::Tap | Endpoint::Trace => traced(endpoint),
         other => further(other),
+    }
+}
+
+/// The endpoints about the caller's session.
+fn of_session(endpoint: Endpoint) -> Described {
+    match endpoint {
+        Endpoint::Session => Described::json(
+            "The caller's role, null if it needs a token.",
+            object(&[("role", "string?"), ("tokens", "boolean")]),
+        ),
+        Endpoint::BeginSession => Described {
+            body: Some(object(&[("token", "string")])),
+            ..Described::json("Begins a session with a token, as a cookie.", role())
+        },
+        _ => Described::json("Ends the session.", role()),
     }
 }
 

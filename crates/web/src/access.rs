@@ -143,15 +143,15 @@ pub(crate) fn check(
 
 /// The field Host, which names this listener.
 fn host<'a>(arrival: &Arrival, uri: &Uri, headers: &'a HeaderMap) -> Result<&'a str, WebRefusal> {
-    let bad = |why| WebRefusal::new(StatusCode::BAD_REQUEST, why);
     let mut hosts = headers.get_all(HOST).into_iter();
     // RFC 9112 §3.2: exactly one field Host.
     let (Some(host), None) = (hosts.next(), hosts.next()) else {
-        return Err(bad("a request has exactly one field Host"));
+        return Err(WebRefusal::bad_request("a request has exactly one field Host"));
     };
-    let host = host.to_str().map_err(|_| bad("the field Host is not a name"))?;
+    let host =
+        host.to_str().map_err(|_| WebRefusal::bad_request("the field Host is not a name"))?;
     if uri.authority().is_some_and(|authority| !authority.as_str().eq_ignore_ascii_case(host)) {
-        return Err(bad("the target and the field Host name different hosts"));
+        return Err(WebRefusal::bad_request("the target and the field Host name different hosts"));
     }
     if arrival.kind == ArrivalKind::Loopback && !names_loopback(host) {
         return Err(WebRefusal::new(

@@ -187,6 +187,21 @@ impl WebRefusal {
         Self { status, why: why.into(), field: None }
     }
 
+    /// Of a request that is wrong as it is (RFC 9110 §15.5.1).
+    pub(crate) fn bad_request(why: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, why)
+    }
+
+    /// Of a request for what this gateway does not have (RFC 9110 §15.5.5).
+    pub(crate) fn not_found(why: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, why)
+    }
+
+    /// Of a request that cannot be answered now (RFC 9110 §15.6.4).
+    pub(crate) fn unavailable(why: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, why)
+    }
+
     /// The refusal with a field.
     pub(crate) fn with(self, name: HeaderName, value: &str) -> Self {
         Self { field: HeaderValue::from_str(value).ok().map(|value| (name, value)), ..self }

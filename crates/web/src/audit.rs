@@ -252,7 +252,7 @@ impl Site {
             self.audit_failed(&why);
             let why = "the change cannot be logged, so nothing is changed: `gatewright events` on \
                        the gateway says why";
-            WebRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why)
+            WebRefusal::unavailable(why)
         })
     }
 

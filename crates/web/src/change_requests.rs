@@ -109,12 +109,14 @@ impl ChangeRequest {
         &self,
         mut members: Map<String, Value>,
     ) -> Result<ControlRequest, WebRefusal> {
-        let bad = |why: String| WebRefusal::new(StatusCode::BAD_REQUEST, why);
         if let Some(before) = members.insert("do".to_owned(), self.name.into()) {
-            return Err(bad(format!("the body: do is given by the path, not as {before}")));
+            return Err(WebRefusal::bad_request(format!(
+                "the body: do is given by the path, not as {before}"
+            )));
         }
         let request = serde_json::from_value(Value::Object(members));
-        let request = request.map_err(|error| bad(format!("the body: {error}")))?;
+        let request =
+            request.map_err(|error| WebRefusal::bad_request(format!("the body: {error}")))?;
         if let ControlRequest::Attach(spec) = &request
             && (spec.handler == "capture" || spec.file.is_some())
         {

@@ -1,6 +1,10 @@
 //! The description's file beside the running gateway, and the reload.
 
-use crate::{answer::tag_of, tokens::AccessRole};
+use crate::{
+    answer::{JSON, PlainAnswer, WebAnswer, WebRefusal, json, tag_of},
+    site::{Asked, Site},
+    tokens::AccessRole,
+};
 use gatewright_config::{Config, TEXT_LEN_MAX, parse, redacted, without_values};
 use gatewright_diagnostic::{Diagnostic, Finding, SourceId, Sources, has_errors};
 use gatewright_gateway::{
@@ -8,9 +12,12 @@ use gatewright_gateway::{
     api::{self, ControlRequest, Refused},
     credentials_folder, description_files, without_table,
 };
-use hyper::{StatusCode, header::HeaderValue};
+use hyper::{
+    StatusCode,
+    header::{ETAG, HeaderValue},
+};
 use serde_json::{Value, json};
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
 /// A description as its file, or the files of its folder, have it now.
 pub(crate) struct DescriptionFile {
@@ -124,5 +131,48 @@ impl DescriptionFile {
                 Reloaded { status: StatusCode::CONFLICT, document }
             }
         }
+    }
+}
+
+impl Site {
+    /// The description's file, findings about it, and its differences from what runs.
+    pub(crate) async fn description(
+        self: &Arc<Self>,
+        asked: &Asked<'_>,
+    ) -> Result<WebAnswer, WebRefusal> {
+        let found = self.ask(|gateway| {
+            let file = DescriptionFile::read(gateway)?;
+            Ok((file.etag.clone(), file.document(gateway).to_string()))
+        });
+        let (etag, text) = found.await?;
+        let plain = PlainAnswer::new(JSON, text).cache("no-cache").etag(etag);
+        Ok(plain.finish(&asked.head.headers))
+    }
+
+    /// Has the gateway take the file in the version that the caller has seen.
+    pub(crate) async fn reload(
+        self: &Arc<Self>,
+        asked: &Asked<'_>,
+    ) -> Result<WebAnswer, WebRefusal> {
+        let seen = asked.version_seen("/api/v1/config")?;
+        let role = asked.caller.role.unwrap_or(AccessRole::Viewer);
+        self.begin_change(asked).await?;
+        let done = self.ask(move |gateway| {
+            let file = DescriptionFile::read(gateway)?;
+            if seen != "*" && seen != file.etag {
+                return Ok(None);
+            }
+            Ok(Some((file.etag.clone(), file.reload(gateway, role))))
+        });
+        let Some((etag, done)) = done.await? else {
+            let why = "the file is no longer the one that you saw: look at /api/v1/config again";
+            return Err(WebRefusal::new(StatusCode::PRECONDITION_FAILED, why));
+        };
+        let outcome = if done.status == StatusCode::OK { "is taken" } else { "is refused" };
+        let text = format!("a reload by {} {outcome}", asked.caller.name);
+        self.log_change(asked, "web-reload", text);
+        let mut answer = json(done.status, &done.document);
+        answer.headers_mut().insert(ETAG, etag);
+        Ok(answer)
     }
 }

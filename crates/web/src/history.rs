@@ -3,7 +3,7 @@
 use crate::{
     answer::{JSON, PlainAnswer, WebAnswer, WebRefusal, json, tag_of},
     query::Query,
-    site::{Asked, Site},
+    site::{Asked, Site, read_json},
 };
 use gatewright_gateway::{
     Gateway,
@@ -12,7 +12,7 @@ use gatewright_gateway::{
 use hyper::{
     StatusCode,
     body::Incoming,
-    header::{HeaderMap, HeaderValue, IF_MATCH},
+    header::{HeaderMap, HeaderValue},
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -49,7 +49,7 @@ impl Site {
     ) -> Result<WebAnswer, WebRefusal> {
         // That none are kept is an answer, too.
         let found = self.ask(|gateway| Ok(history(gateway))).await?;
-        let missing = |refused: Refused| WebRefusal::new(StatusCode::NOT_FOUND, refused.error);
+        let missing = |refused: Refused| WebRefusal::not_found(refused.error);
         let (etag, text) = found.map_err(missing)?;
         Ok(PlainAnswer::new(JSON, text).cache("no-cache").etag(etag).finish(headers))
     }
@@ -76,12 +76,8 @@ impl Site {
         asked: &Asked<'_>,
         body: Incoming,
     ) -> Result<WebAnswer, WebRefusal> {
-        let Some(seen) = asked.head.headers.get(IF_MATCH).cloned() else {
-            let why =
-                "the field If-Match is missing: it has the ETag of /api/v1/config/history, or *";
-            return Err(WebRefusal::new(StatusCode::PRECONDITION_REQUIRED, why));
-        };
-        let RollBackRequest { number } = crate::site::read_json(&asked.head.headers, body).await?;
+        let seen = asked.version_seen("/api/v1/config/history")?;
+        let RollBackRequest { number } = read_json(&asked.head.headers, body).await?;
         asked.concerns(&format!("description {number}"));
         self.begin_change(asked).await?;
         let done = self.ask(move |gateway| {

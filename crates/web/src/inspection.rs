@@ -1,71 +1,32 @@
-//! What the API answers about the inside of the gateway, and the two requests that make it do something.
+//! What the API answers about the inside of the gateway: its graph, mesh, routes, neighbours, devices and
+//! resources.
 
 use crate::{
-    answer::{JSON, PlainAnswer, WebAnswer, WebRefusal, json, streamed, tag_of},
+    answer::{JSON, PlainAnswer, WebAnswer, WebRefusal, json, tag_of},
     audit::AuditedChange,
-    description::DescriptionFile,
     query::Query,
     resources::{ResourceReader, time_of},
     routes::Endpoint,
-    site::{Asked, EVENT_STREAM, Site},
+    site::{Asked, Site},
     tokens::AccessRole,
-    translation,
 };
-use futures_util::stream::unfold;
 use gatewright_bindings::Engine;
-use gatewright_gateway::{
-    Gateway, MessageTraceRequest, TraceRequest, Which,
-    api::{self, ControlRequest},
-};
+use gatewright_gateway::api::{self, ControlRequest};
 use gatewright_onem2m::Timestamp;
 use gatewright_part::AlarmStatus;
 use gatewright_planes::WayStatus;
-use hyper::{
-    StatusCode,
-    body::{Bytes, Incoming},
-    header::{ETAG, HeaderMap, IF_MATCH},
-};
-use serde::Deserialize;
+use hyper::{StatusCode, header::HeaderMap};
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Maximum packets of one trace.
-const TRACED_MAX: u32 = 16;
-
-/// Maximum seconds to wait for each.
-const TRACE_SECONDS_MAX: f64 = 60.0;
+/// Maximum rows of an answer: a gateway may have millions of routes.
+const ROWS_MAX: usize = 500;
 
 /// How long the times of layers are measured after the last look at the graph.
 const MEASURED_SECONDS: f64 = 3.0;
 
-/// The body of a request for a trace.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct NewTrace {
-    /// A position of messages, `gateway:NAME/HANDLER`; packets if it is not given.
-    #[serde(default)]
-    position: Option<String>,
-    /// Which packets.
-    #[serde(default)]
-    which: Which,
-    /// How many.
-    #[serde(default = "one")]
-    count: u32,
-    /// How long to wait for each.
-    #[serde(default = "ten")]
-    seconds: f64,
-}
-
 /// Maximum characters of a resource's address in an event.
 const READ_PATH_MAX: usize = 256;
-
-const fn one() -> u32 {
-    1
-}
-
-const fn ten() -> f64 {
-    10.0
-}
 
 impl Site {
     /// The layers and edges of the workers' graph with their counters, and with the times of packets,
@@ -97,12 +58,7 @@ impl Site {
         self: &Arc<Self>,
         headers: &HeaderMap,
     ) -> Result<WebAnswer, WebRefusal> {
-        let state = self.ask(|gateway| {
-            // Without a mesh that is an answer, too.
-            Ok(api::answer(ControlRequest::Mesh, gateway).map_err(|refused| refused.error))
-        });
-        let missing = |why| WebRefusal::new(StatusCode::NOT_FOUND, why);
-        let mut state = state.await?.map_err(missing)?;
+        let mut state = self.mesh_state().await?;
         let nodes = nodes_of(&state);
         if let Some(state) = state.as_object_mut() {
             state.insert("nodes".to_owned(), nodes);
@@ -112,13 +68,52 @@ impl Site {
         Ok(PlainAnswer::new(JSON, octets).cache("no-cache").etag(etag).finish(headers))
     }
 
+    /// The state of the mesh's node, as the control socket has it.
+    ///
+    /// # Errors
+    ///
+    /// 404 without a mesh.
+    pub(crate) async fn mesh_state(self: &Arc<Self>) -> Result<Value, WebRefusal> {
+        let state = self.ask(|gateway| {
+            // Without a mesh that is an answer, too.
+            Ok(api::answer(ControlRequest::Mesh, gateway).map_err(|refused| refused.error))
+        });
+        state.await?.map_err(WebRefusal::not_found)
+    }
+
+    /// A page of the routes in force.
+    pub(crate) async fn routes(
+        self: &Arc<Self>,
+        query: Option<&str>,
+    ) -> Result<WebAnswer, WebRefusal> {
+        let (offset, limit) = rows_of(query)?;
+        let found = self.ask(move |gateway| {
+            let (routes, total) = gateway.planes().routes_from(offset, limit);
+            Ok(json!({ "routes": routes, "total": total }))
+        });
+        Ok(json(StatusCode::OK, &found.await?))
+    }
+
+    /// A page of the known neighbours.
+    pub(crate) async fn neighbours(
+        self: &Arc<Self>,
+        query: Option<&str>,
+    ) -> Result<WebAnswer, WebRefusal> {
+        let (offset, limit) = rows_of(query)?;
+        let found = self.ask(move |gateway| {
+            let all = gateway.planes().neighbours()?;
+            let page: Vec<_> = all.iter().skip(offset).take(limit).collect();
+            Ok(json!({ "neighbours": page, "total": all.len() }))
+        });
+        Ok(json(StatusCode::OK, &found.await?))
+    }
+
     /// Reads resources for the caller of a request.
     fn reader(&self, asked: &Asked<'_>) -> Result<ResourceReader, WebRefusal> {
-        let unavailable = |why| WebRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why);
-        let engine = self.gateway().map_err(unavailable)?.service_entity();
+        let engine = self.gateway().map_err(WebRefusal::unavailable)?.service_entity();
         let why = "this gateway has no service entity: [cse] in the description begins one";
         let engine = engine.and_then(|entity| entity.downcast::<Engine>().ok());
-        let engine = engine.ok_or_else(|| WebRefusal::new(StatusCode::NOT_FOUND, why))?;
+        let engine = engine.ok_or_else(|| WebRefusal::not_found(why))?;
         Ok(ResourceReader::new(engine, asked))
     }
 
@@ -181,130 +176,6 @@ impl Site {
         let text = format!("{} reads values of {:?}", by.0, by.2);
         self.log_change(asked, "web-read", text);
     }
-
-    /// The description's file, findings about it, and its differences from what runs.
-    pub(crate) async fn description(
-        self: &Arc<Self>,
-        asked: &Asked<'_>,
-    ) -> Result<WebAnswer, WebRefusal> {
-        let found = self.ask(|gateway| {
-            let file = DescriptionFile::read(gateway)?;
-            Ok((file.etag.clone(), file.document(gateway).to_string()))
-        });
-        let (etag, text) = found.await?;
-        let plain = PlainAnswer::new(JSON, text).cache("no-cache").etag(etag);
-        Ok(plain.finish(&asked.head.headers))
-    }
-
-    /// Has the gateway take the file in the version that the caller has seen.
-    pub(crate) async fn reload(
-        self: &Arc<Self>,
-        asked: &Asked<'_>,
-    ) -> Result<WebAnswer, WebRefusal> {
-        let Some(seen) = asked.head.headers.get(IF_MATCH).cloned() else {
-            let why = "the field If-Match is missing: it has the ETag of /api/v1/config, or *";
-            return Err(WebRefusal::new(StatusCode::PRECONDITION_REQUIRED, why));
-        };
-        let role = asked.caller.role.unwrap_or(AccessRole::Viewer);
-        self.begin_change(asked).await?;
-        let done = self.ask(move |gateway| {
-            let file = DescriptionFile::read(gateway)?;
-            if seen != "*" && seen != file.etag {
-                return Ok(None);
-            }
-            Ok(Some((file.etag.clone(), file.reload(gateway, role))))
-        });
-        let Some((etag, done)) = done.await? else {
-            let why = "the file is no longer the one that you saw: look at /api/v1/config again";
-            return Err(WebRefusal::new(StatusCode::PRECONDITION_FAILED, why));
-        };
-        let outcome = if done.status == StatusCode::OK { "is taken" } else { "is refused" };
-        let text = format!("a reload by {} {outcome}", asked.caller.name);
-        self.log_change(asked, "web-reload", text);
-        let mut answer = json(done.status, &done.document);
-        answer.headers_mut().insert(ETAG, etag);
-        Ok(answer)
-    }
-
-    /// Traces packets or a message; each is an event of the answer.
-    pub(crate) async fn trace(
-        self: &Arc<Self>,
-        asked: &Asked<'_>,
-        body: Incoming,
-    ) -> Result<WebAnswer, WebRefusal> {
-        let request: NewTrace = crate::site::read_json(&asked.head.headers, body).await?;
-        let is_right = (1..=TRACED_MAX).contains(&request.count)
-            && (0.0..=TRACE_SECONDS_MAX).contains(&request.seconds);
-        if !is_right {
-            let why = format!("count is 1 to {TRACED_MAX}, seconds at most {TRACE_SECONDS_MAX}");
-            return Err(WebRefusal::new(StatusCode::BAD_REQUEST, why));
-        }
-        if let Some(link) = request.which.link.clone() {
-            let known = self.ask(move |gateway| Ok(gateway.planes().link(&link).map(|_| ())));
-            let missing = |why| WebRefusal::new(StatusCode::NOT_FOUND, why);
-            known.await?.map_err(missing)?;
-        }
-        let wrong = |why| WebRefusal::new(StatusCode::BAD_REQUEST, why);
-        request.which.matching().map_err(wrong)?;
-        let Ok(permit) = Arc::clone(&self.tracing).try_acquire_owned() else {
-            let why = "a trace is under way: come again when it has ended";
-            return Err(WebRefusal::new(StatusCode::CONFLICT, why));
-        };
-        if let Some(at) = request.position.clone() {
-            // One of no time finds out whether there is such a position.
-            let look = MessageTraceRequest { at, seconds: Some(0.0) };
-            let found =
-                move |gateway: &Gateway| Ok(gateway.trace_message(&look, || true).map(drop));
-            let found = self.ask(found).await?;
-            found.map_err(wrong)?;
-        }
-        let what = request.position.as_deref().unwrap_or("packets").to_owned();
-        self.log_change(asked, "web-trace", format!("{} traces {what}", asked.caller.name));
-        asked.concerns(&what);
-        let (site, request) = (Arc::clone(self), Arc::new(request));
-        let begin = (0, Some((site, request, Arc::new(permit), asked.caller.clone())));
-        let events = unfold(begin, |(number, state)| async move {
-            let (site, request, permit, caller) = state?;
-            let (asked, held) = (Arc::clone(&request), Arc::clone(&permit));
-            // Dropped with this future, which goes when the client does.
-            let wanted = Arc::new(());
-            let is_wanted = Arc::downgrade(&wanted);
-            let run = move |gateway: &Gateway| {
-                let traced = asked.run(gateway, || is_wanted.strong_count() > 0);
-                drop(held);
-                traced
-            };
-            let traced = tokio::select! {
-                traced = site.ask(run) => traced,
-                () = site.until_refused(&caller) => return None,
-            };
-            drop(wanted);
-            let (kind, data) = match traced {
-                Ok(traced) => ("trace", traced),
-                Err(refusal) => ("error", json!({ "error": refusal.why })),
-            };
-            let is_last = kind == "error" || number + 1 >= request.count;
-            let end = if is_last { "event: end\ndata: {}\n\n" } else { "" };
-            let event = Bytes::from(format!("id: {number}\nevent: {kind}\ndata: {data}\n\n{end}"));
-            let next = (!is_last).then_some((site, request, permit, caller));
-            Some((event, (number + 1, next)))
-        });
-        Ok(streamed(EVENT_STREAM, events))
-    }
-}
-
-impl NewTrace {
-    /// Traces one packet, or one message, while `is_wanted`.
-    fn run(&self, gateway: &Gateway, is_wanted: impl Fn() -> bool) -> Result<Value, String> {
-        let seconds = Some(self.seconds);
-        if let Some(at) = &self.position {
-            let request = MessageTraceRequest { at: at.clone(), seconds };
-            return translation::document(gateway.trace_message(&request, is_wanted)?);
-        }
-        let request =
-            TraceRequest { which: self.which.clone(), seconds, ..TraceRequest::default() };
-        gateway.trace(&request, is_wanted).map(|traced| json!(traced))
-    }
 }
 
 /// Every node that the state of a node names, each once, with its distance in hops if that is known.
@@ -336,12 +207,24 @@ fn nodes_of(state: &Value) -> Value {
     nodes.into_iter().map(|(node, hops)| json!({ "node": node, "hops": hops })).collect()
 }
 
+/// The rows that a query asks for: how many are left out, and how many follow at most.
+fn rows_of(query: Option<&str>) -> Result<(usize, usize), WebRefusal> {
+    let query = Query::parse(query, &["offset", "limit"])?;
+    let offset = query.value("offset", "the number of rows that are left out")?;
+    let limit = query.value("limit", "a number of rows")?.unwrap_or(ROWS_MAX);
+    if !(1..=ROWS_MAX).contains(&limit) {
+        let why = format!("limit is a number of rows, 1 to {ROWS_MAX}");
+        return Err(WebRefusal::bad_request(why));
+    }
+    Ok((offset.unwrap_or(0), limit))
+}
+
 /// The time that a parameter has.
 fn time_in(query: &Query, name: &str) -> Result<Option<Timestamp>, WebRefusal> {
     let Some(text) = query.text(name) else { return Ok(None) };
     let bad = || {
         let why = format!("{name} is a time in UTC: 2026-01-31T23:59:59Z");
-        WebRefusal::new(StatusCode::BAD_REQUEST, why)
+        WebRefusal::bad_request(why)
     };
     time_of(text).map(Some).ok_or_else(bad)
 }

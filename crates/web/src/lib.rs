@@ -2,8 +2,8 @@
 //!
 //! [`WebPart`] is a part of a gateway (`[web]` in a description): an HTTP/1.1 server with an API, one
 //! stream of status and events, probes, metrics, and the page that is built into the program. The
-//! answers are those of the control socket. It listens on loopback or a Unix socket; nothing is
-//! sampled while nobody looks.
+//! answers are those of the control socket. It listens on loopback, at a Unix socket, or with TLS at any
+//! address; nothing is sampled while nobody looks.
 
 #![forbid(unsafe_code)]
 
@@ -36,6 +36,7 @@ mod site;
 mod stream;
 mod tap;
 pub mod tokens;
+mod trace;
 mod translation;
 mod turns;
 

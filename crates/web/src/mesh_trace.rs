@@ -46,18 +46,10 @@ impl Site {
         let trace: NewMeshTrace = read_json(&asked.head.headers, body).await?;
         if !is_node(&trace.node) || trace.class >= CLASSES {
             let why = "node is the link-layer address of a mesh interface, class is 0 to 3";
-            return Err(WebRefusal::new(StatusCode::BAD_REQUEST, why));
+            return Err(WebRefusal::bad_request(why));
         }
-        let mesh = self.ask(|gateway| {
-            // Without a mesh that is an answer, too.
-            Ok(api::answer(ControlRequest::Mesh, gateway).map_err(|refused| refused.error))
-        });
-        let missing = |why| WebRefusal::new(StatusCode::NOT_FOUND, why);
-        mesh.await?.map_err(missing)?;
-        let Ok(permit) = Arc::clone(&self.tracing).try_acquire_owned() else {
-            let why = "traces are under way: come again when one has ended";
-            return Err(WebRefusal::new(StatusCode::CONFLICT, why));
-        };
+        self.mesh_state().await?;
+        let permit = self.trace_place()?;
         let what = format!("the path to {}", trace.node);
         self.log_change(asked, "web-trace", format!("{} traces {what}", asked.caller.name));
         asked.concerns(&what);

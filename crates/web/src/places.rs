@@ -6,7 +6,7 @@
 //! viewers together leave a reserve. If nobody else is left, the viewer with most connections gives way.
 
 use crate::{answer::WebRefusal, tokens::AccessRole};
-use hyper::{StatusCode, header::RETRY_AFTER};
+use hyper::header::RETRY_AFTER;
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -121,7 +121,7 @@ impl OpenPlaces {
     fn check_share(&self, number: u64, caller: &str, role: AccessRole) -> Result<(), WebRefusal> {
         let others = || self.known.iter().filter(|(other, _)| **other != number);
         let refuse = |why: String| {
-            let refusal = WebRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why);
+            let refusal = WebRefusal::unavailable(why);
             Err(refusal.with(RETRY_AFTER, "1"))
         };
         if others().filter(|(_, place)| place.caller == caller).count() >= OF_CALLER_MAX {
@@ -181,6 +181,7 @@ impl Drop for ConnectionPlace {
 mod tests {
     use super::*;
     use gatewright_bindings::tasks::spawn;
+    use hyper::StatusCode;
 
     /// Has connections give way until none does; returns their numbers in this order.
     async fn order(places: &Arc<Places>, open: Vec<ConnectionPlace>) -> Vec<u64> {

@@ -1,7 +1,6 @@
 //! The query of a request: `after=7&level=warning` (WHATWG URL §5.1, without forms' `+`).
 
 use crate::answer::WebRefusal;
-use hyper::StatusCode;
 
 /// Maximum parameters of a query.
 const PARAMETERS_MAX: usize = 16;
@@ -17,19 +16,22 @@ impl Query {
     ///
     /// 400, with the parameter.
     pub(crate) fn parse(query: Option<&str>, known: &[&str]) -> Result<Self, WebRefusal> {
-        let bad = |why: String| WebRefusal::new(StatusCode::BAD_REQUEST, why);
         let mut parameters: Vec<(String, String)> = Vec::new();
         let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
         for pair in pairs.take(PARAMETERS_MAX) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let decoded = decode(name).zip(decode(value));
-            let (name, value) =
-                decoded.ok_or_else(|| bad("the query has a % without two digits".to_owned()))?;
+            let (name, value) = decoded.ok_or_else(|| {
+                WebRefusal::bad_request("the query has a % without two digits".to_owned())
+            })?;
             if !known.contains(&name.as_str()) {
-                return Err(bad(format!("there is no parameter of this name: {}", list(known))));
+                return Err(WebRefusal::bad_request(format!(
+                    "there is no parameter of this name: {}",
+                    list(known)
+                )));
             }
             if parameters.iter().any(|(other, _)| *other == name) {
-                return Err(bad(format!("{name} is given twice")));
+                return Err(WebRefusal::bad_request(format!("{name} is given twice")));
             }
             parameters.push((name, value));
         }
@@ -52,7 +54,7 @@ impl Query {
         form: &str,
     ) -> Result<Option<T>, WebRefusal> {
         let parsed = self.text(name).map(str::parse).transpose();
-        parsed.map_err(|_| WebRefusal::new(StatusCode::BAD_REQUEST, format!("{name} is {form}")))
+        parsed.map_err(|_| WebRefusal::bad_request(format!("{name} is {form}")))
     }
 }
 

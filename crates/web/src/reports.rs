@@ -165,7 +165,7 @@ fn read(folder: &Path, name: Option<&str>) -> Option<Result<Vec<u8>, String>> {
 impl Site {
     fn reports_folder(&self) -> Result<PathBuf, WebRefusal> {
         let why = "this gateway shows no reports: `reports` in [web] names their folder";
-        self.reports().ok_or_else(|| WebRefusal::new(StatusCode::NOT_FOUND, why))
+        self.reports().ok_or_else(|| WebRefusal::not_found(why))
     }
 
     /// The reports of the folder.
@@ -186,7 +186,7 @@ impl Site {
         let found = self.ask(move |_| Ok(read(&folder, name.as_deref()))).await?;
         let missing = || {
             let why = "there is no such report: /api/v1/lab/reports lists those there are";
-            WebRefusal::new(StatusCode::NOT_FOUND, why)
+            WebRefusal::not_found(why)
         };
         let octets = found.ok_or_else(missing)?;
         let octets = octets.map_err(|why| WebRefusal::new(StatusCode::CONFLICT, why))?;

@@ -85,7 +85,7 @@ impl ResourceReader {
         let answer = self.engine.ask(request).await;
         let stopping = || {
             let why = "the service entity is stopping";
-            WebRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why)
+            WebRefusal::unavailable(why)
         };
         let Response { status, content, partial, .. } = answer.ok_or_else(stopping)?;
         let content = content.as_deref().unwrap_or("null");
@@ -111,7 +111,7 @@ impl ResourceReader {
         if depth > DEPTH_MAX {
             let why =
                 format!("depth is at most {DEPTH_MAX}: ask for the children one after the other");
-            return Err(WebRefusal::new(StatusCode::BAD_REQUEST, why));
+            return Err(WebRefusal::bad_request(why));
         }
         let found = self.retrieve(to).await?;
         let (mut children, mut level, mut is_cut) = (Vec::new(), vec![to.to_owned()], false);
@@ -151,7 +151,7 @@ impl ResourceReader {
         }
         if !(1..=READINGS_MAX).contains(&number) {
             let why = format!("latest is a number of readings, 1 to {READINGS_MAX}");
-            return Err(WebRefusal::new(StatusCode::BAD_REQUEST, why));
+            return Err(WebRefusal::bad_request(why));
         }
         Ok(())
     }
@@ -190,7 +190,7 @@ impl ResourceReader {
         }
         if originator.is_empty() || originator.len() > ADDRESS_MAX {
             let why = "as is an originator of requests: an AE-ID or a CSE-ID";
-            return Err(WebRefusal::new(StatusCode::BAD_REQUEST, why));
+            return Err(WebRefusal::bad_request(why));
         }
         let granted = self.engine.retrieval_granted(to, originator);
         Ok(granted.map_or(Value::Null, |granted| document_of(&granted, originator)))
@@ -228,7 +228,7 @@ impl ResourceReader {
                  since and until out, and its children are named",
                 short(kind)
             );
-            return Err(WebRefusal::new(StatusCode::BAD_REQUEST, why));
+            return Err(WebRefusal::bad_request(why));
         }
         Ok(attributes.get("cni").and_then(Value::as_u64).unwrap_or(0))
     }
@@ -369,7 +369,7 @@ fn local(address: Option<&str>) -> Result<&str, WebRefusal> {
     let is_plain = !address.contains(['?', '#', '\\']) && !address.contains(char::is_control);
     if address.len() > ADDRESS_MAX || !is_plain {
         let why = "at is the address of a resource: /BASE/NAME/…";
-        return Err(WebRefusal::new(StatusCode::BAD_REQUEST, why));
+        return Err(WebRefusal::bad_request(why));
     }
     let relative = address.strip_prefix('/').unwrap_or(address);
     Ok(if relative.is_empty() { "-" } else { relative })

@@ -183,7 +183,7 @@ impl Authenticator {
             count(&self.counters.tokens_unchecked);
             let why = "no token can be checked now, as the file of tokens cannot be read: \
                        `gatewright events` on the gateway says why";
-            WebRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why)
+            WebRefusal::unavailable(why)
         })
     }
 
@@ -200,7 +200,7 @@ impl Authenticator {
     ) -> Result<Caller, WebRefusal> {
         if headers.get_all(AUTHORIZATION).iter().count() > 1 {
             let why = "a request has at most one field Authorization";
-            return Err(WebRefusal::new(StatusCode::BAD_REQUEST, why));
+            return Err(WebRefusal::bad_request(why));
         }
         if let Some(authorization) = headers.get(AUTHORIZATION) {
             let token = authorization.to_str().ok().and_then(|text| text.split_once(' '));

@@ -28,7 +28,7 @@ use hyper::{
     Request, StatusCode,
     body::{Bytes, Incoming},
     header::{
-        ALLOW, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, SET_COOKIE,
+        ALLOW, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, IF_MATCH, RETRY_AFTER, SET_COOKIE,
         WWW_AUTHENTICATE,
     },
     http::request::Parts,
@@ -39,7 +39,7 @@ use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak},
     time::{Duration, Instant, SystemTime},
 };
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 /// How long a status is answered again without asking the gateway: any number of clients costs the
 /// gateway four a second at most.
@@ -96,6 +96,19 @@ impl Asked<'_> {
         let _first = self.about.set(what.chars().take(ABOUT_MAX).collect());
     }
 
+    /// The version that the caller has seen, as the field If-Match says it (RFC 9110 §13.1.1); `at` is
+    /// where versions are.
+    ///
+    /// # Errors
+    ///
+    /// 428 without the field.
+    pub(crate) fn version_seen(&self, at: &str) -> Result<HeaderValue, WebRefusal> {
+        self.head.headers.get(IF_MATCH).cloned().ok_or_else(|| {
+            let why = format!("the field If-Match is missing: it has the ETag of {at}, or *");
+            WebRefusal::new(StatusCode::PRECONDITION_REQUIRED, why)
+        })
+    }
+
     /// Notes that the request has changed nothing, so that the audit log gets no entry.
     fn changes_nothing(&self) {
         let _first = self.without_effect.set(());
@@ -122,7 +135,7 @@ pub(crate) struct Site {
     /// Reads of values that were logged.
     pub(crate) reads: LoggedReads,
     /// Traces and taps under way.
-    pub(crate) tracing: Arc<Semaphore>,
+    tracing: Arc<Semaphore>,
     /// The folder of the delay lab's reports.
     reports: RwLock<Option<PathBuf>>,
     /// The log of changes.
@@ -265,7 +278,7 @@ impl Site {
             ),
         };
         count(counter);
-        Err(WebRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why).with(RETRY_AFTER, "1"))
+        Err(WebRefusal::unavailable(why).with(RETRY_AFTER, "1"))
     }
 
     /// Checks that a caller has the role that a route needs.
@@ -335,7 +348,7 @@ impl Site {
         let Some(answer) = page::answer(path, headers) else {
             count(&self.counters.paths_unknown);
             let why = "nothing is at this path: /api/v1/openapi.json describes what there is";
-            return Err(WebRefusal::new(StatusCode::NOT_FOUND, why));
+            return Err(WebRefusal::not_found(why));
         };
         let is_read = ["GET", "HEAD"].contains(&method);
         if is_read { Ok(answer) } else { Err(other_method("GET, HEAD")) }
@@ -412,12 +425,11 @@ impl Site {
 
     /// Begins a stream, after the event that the client had last.
     fn begin_stream(self: &Arc<Self>, asked: &Asked<'_>) -> Result<WebAnswer, WebRefusal> {
-        let unavailable = |why: String| WebRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why);
-        let gateway = self.gateway().map_err(unavailable)?;
+        let gateway = self.gateway().map_err(WebRefusal::unavailable)?;
         let last = asked.head.headers.get(LAST_EVENT_ID).and_then(|id| id.to_str().ok());
         let viewer = self.stream.view(&gateway, &asked.caller, last).map_err(|error| {
             let is_full = matches!(error, StreamRefusal::TooMany(..));
-            let refusal = unavailable(error.to_string());
+            let refusal = WebRefusal::unavailable(error.to_string());
             if is_full { refusal.with(RETRY_AFTER, "10") } else { refusal }
         })?;
         let (site, caller) = (Arc::downgrade(self), asked.caller.clone());
@@ -433,11 +445,7 @@ impl Site {
         let query = Query::parse(query, &["after", "level"])?;
         let after: Option<u64> = query.value("after", "the number of an event")?;
         let level: Option<LogLevel> = query.value("level", "error, warning, info or debug")?;
-        let log = {
-            let gateway = self.gateway();
-            let unavailable = |why| WebRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why);
-            gateway.map_err(unavailable)?.events().clone()
-        };
+        let log = self.gateway().map_err(WebRefusal::unavailable)?.events().clone();
         let read = log.reader(after, level.unwrap_or(LogLevel::Debug)).read(Duration::ZERO);
         let events: Vec<_> = read.events.iter().take(EVENTS_MAX).map(|entry| &**entry).collect();
         let document = serde_json::json!({
@@ -487,6 +495,18 @@ impl Site {
         .await
     }
 
+    /// A place among the traces and taps under way, until it is dropped.
+    ///
+    /// # Errors
+    ///
+    /// 409 if there are as many as may be.
+    pub(crate) fn trace_place(&self) -> Result<OwnedSemaphorePermit, WebRefusal> {
+        Arc::clone(&self.tracing).try_acquire_owned().map_err(|_| {
+            let why = "traces are under way: come again when one has ended";
+            WebRefusal::new(StatusCode::CONFLICT, why)
+        })
+    }
+
     /// Waits for a turn of a caller.
     async fn turn(&self, caller: &Caller) -> Result<CallerTurn, WebRefusal> {
         let turn = self.turns.turn(caller).await;
@@ -508,7 +528,7 @@ impl Site {
         let gateway = self.gateway();
         let asked = tokio::task::spawn_blocking(move || question(&*gateway?)).await;
         let answer = asked.unwrap_or_else(|error| Err(error.to_string()));
-        answer.map_err(|why| WebRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why))
+        answer.map_err(WebRefusal::unavailable)
     }
 }
 

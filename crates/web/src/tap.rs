@@ -2,14 +2,11 @@
 
 use crate::{
     answer::{WebAnswer, WebRefusal, streamed},
-    site::{Asked, EVENT_STREAM, Site},
+    site::{Asked, EVENT_STREAM, Site, read_json},
 };
 use futures_util::stream::unfold;
 use gatewright_gateway::{CaptureRequest, Gateway, TappedPacket, Which};
-use hyper::{
-    StatusCode,
-    body::{Bytes, Incoming},
-};
+use hyper::body::{Bytes, Incoming};
 use serde::Deserialize;
 use serde_json::json;
 use std::sync::{
@@ -64,19 +61,15 @@ impl Site {
         asked: &Asked<'_>,
         body: Incoming,
     ) -> Result<WebAnswer, WebRefusal> {
-        let tap: NewTap = crate::site::read_json(&asked.head.headers, body).await?;
+        let tap: NewTap = read_json(&asked.head.headers, body).await?;
         let is_right =
             (1..=PACKETS_MAX).contains(&tap.count) && (0.0..=SECONDS_MAX).contains(&tap.seconds);
         if !is_right {
             let why = format!("count is 1 to {PACKETS_MAX}, seconds at most {SECONDS_MAX}");
-            return Err(WebRefusal::new(StatusCode::BAD_REQUEST, why));
+            return Err(WebRefusal::bad_request(why));
         }
-        let unavailable = |why| WebRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why);
-        let gateway = self.gateway().map_err(unavailable)?;
-        let Ok(permit) = Arc::clone(&self.tracing).try_acquire_owned() else {
-            let why = "traces are under way: come again when one has ended";
-            return Err(WebRefusal::new(StatusCode::CONFLICT, why));
-        };
+        let gateway = self.gateway().map_err(WebRefusal::unavailable)?;
+        let permit = self.trace_place()?;
         asked.concerns(&tap.at);
         let text = format!("{} taps {}", asked.caller.name, tap.at);
         let (sender, receiver) = channel(WAITING_MAX);
@@ -89,7 +82,7 @@ impl Site {
             drop(permit);
         });
         if let Ok(Err(why)) = begun.await {
-            return Err(WebRefusal::new(StatusCode::BAD_REQUEST, why));
+            return Err(WebRefusal::bad_request(why));
         }
         self.log_change(asked, "web-trace", text);
         let events = unfold(receiver, |mut receiver| async move {

@@ -5,7 +5,7 @@
 //! hold up another one's by one turn of each caller that waits.
 
 use crate::{answer::WebRefusal, session::Caller, tokens::AccessRole};
-use hyper::{StatusCode, header::RETRY_AFTER};
+use hyper::header::RETRY_AFTER;
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
@@ -111,12 +111,13 @@ impl Turns {
 
 fn busy(why: &str) -> WebRefusal {
     let why = format!("{why}: ask again in a second");
-    WebRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why).with(RETRY_AFTER, "1")
+    WebRefusal::unavailable(why).with(RETRY_AFTER, "1")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hyper::StatusCode;
 
     /// A turn that comes while others run.
     async fn turn_of(turns: &Turns, caller: &Caller) -> Option<CallerTurn> {

@@ -20,7 +20,8 @@ const { moment } = await load('time');
 const { octets, capture } = await load('packet');
 const { pairs, tap } = await load('tap');
 const { draw, mean, means } = await load('layers');
-const { filled, way } = await load('network');
+const { filled, typed } = await load('form');
+const { way } = await load('network');
 const { attachment } = await load('attach');
 const { ofMesh, meshviewer } = await load('topology');
 const { ground } = await load('granted');
@@ -44,6 +45,8 @@ test('a change has the fields that are filled in', () => {
   for (const [name, value] of [['to', ' 198.51.100.0/24 '], ['via', ''], ['link', '  ']])
     form.append(name, value);
   assert.deepEqual(filled(form), { to: '198.51.100.0/24' });
+  form.append('port', ' 53 ');
+  assert.deepEqual(typed(form), { to: '198.51.100.0/24', port: 53 });
 });
 
 test('an order to attach has numbers, and conditions by themselves', () => {

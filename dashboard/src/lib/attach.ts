@@ -1,4 +1,4 @@
-import { filled } from './network';
+import { typed } from './form';
 
 /** Built-in handlers that the page attaches, each with the fields of its own. */
 export const HANDLERS: Record<string, string[]> = {
@@ -11,14 +11,9 @@ export const HANDLERS: Record<string, string[]> = {
 /** Fields that are conditions on packets: a drop without one drops all. */
 const CONDITIONS = HANDLERS.drop;
 
-/** Fields whose values are numbers. */
-const NUMBERS = ['rate', 'burst', 'port'];
-
 /** The order to attach a handler, as the fields of the form say. */
 export function attachment(fields: Iterable<[string, FormDataEntryValue]>): Record<string, unknown> {
-  const given = Object.entries(filled(fields)).map(
-    ([name, text]) => [name, NUMBERS.includes(name) ? Number(text) : text] as const,
-  );
+  const given = Object.entries(typed(fields));
   const conditions = given.filter(([name]) => CONDITIONS.includes(name));
   const order = given.filter(([name]) => !CONDITIONS.includes(name));
   return {

@@ -85,6 +85,8 @@ export interface Status {
   };
   uptime: { secs: number; nanos: number };
   links: Link[];
+  /** Links that do not forward, in a gateway with links in several networks. */
+  not_forwarding?: string[];
   layers: { layer: string; link: number | null; drops: Pair[] }[];
   ways: Way[];
   unclaimed: Pair[];

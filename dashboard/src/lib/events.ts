@@ -20,26 +20,3 @@ export async function* messages(answer: Response): AsyncGenerator<{ event: strin
     if (!read || read.done) return;
   }
 }
-
-/** Asks for a stream by a request, and gives its events; errors carry the gateway's words. */
-export async function* posted(
-  place: string,
-  request: unknown,
-  signal: AbortSignal,
-): AsyncGenerator<{ event: string; data: string }> {
-  const answer = await fetch(`/api/v1/${place}`, {
-    method: 'POST',
-    headers: { 'content-type': 'application/json' },
-    body: JSON.stringify(request),
-    signal,
-  });
-  if (!answer.ok)
-    throw new Error(
-      ((await answer.json().catch(() => null)) as { error?: string } | null)?.error ??
-        `the gateway answers ${answer.status}`,
-    );
-  for await (const { event, data } of messages(answer)) {
-    if (event === 'error') throw new Error((JSON.parse(data) as { error: string }).error);
-    yield { event, data };
-  }
-}

@@ -1,3 +1,4 @@
+import { ask, change } from './api';
 import type { LogEntry, Mesh, Role, Snapshot, Status } from './document';
 import { quantile, type Buckets } from './histogram';
 import { merge } from './merge';
@@ -21,39 +22,6 @@ export interface Sample {
 }
 
 export type Connection = 'connecting' | 'live' | 'lost' | 'refused';
-
-/** An answer of the API that is no success, in its words. */
-export class Refusal extends Error {
-  constructor(
-    readonly code: number,
-    text: string,
-  ) {
-    super(text);
-  }
-}
-
-/** Asks the API; errors carry its own words. */
-export async function ask<T>(path: string, init?: RequestInit): Promise<T> {
-  const answer = await fetch(path, init);
-  const text = await answer.text();
-  let value: unknown = null;
-  try {
-    value = text ? JSON.parse(text) : null;
-  } catch {
-    // Not from the API: a proxy's page, or a gateway of another version.
-  }
-  if (answer.ok) return value as T;
-  const said = (value as { error?: string } | null)?.error;
-  throw new Refusal(answer.status, said ?? `the gateway answers ${answer.status}`);
-}
-
-/** Has the gateway change something; errors carry its words. */
-export const change = <T>(path: string, body: unknown): Promise<T> =>
-  ask<T>(`/api/v1/${path}`, {
-    method: 'POST',
-    headers: { 'content-type': 'application/json' },
-    body: JSON.stringify(body),
-  });
 
 /** Whether a gateway shows reports of the delay lab. */
 export const hasReports = (status: Status | null): boolean =>
@@ -89,6 +57,11 @@ class Gateway {
     return this.samples[this.samples.length - 1];
   }
 
+  /** Whether the caller may make changes and look at packets. */
+  get operates(): boolean {
+    return this.role === 'operator' || this.role === 'admin';
+  }
+
   async start(): Promise<void> {
     this.stop();
     this.connection = 'connecting';
@@ -113,9 +86,7 @@ class Gateway {
   }
 
   async signIn(token: string): Promise<void> {
-    const headers = { 'content-type': 'application/json' };
-    const body = JSON.stringify({ token });
-    const session = await ask<{ role: Role }>('/api/v1/session', { method: 'POST', headers, body });
+    const session = await change<{ role: Role }>('session', { token });
     await this.start();
     this.role = session.role;
   }

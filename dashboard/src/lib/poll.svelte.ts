@@ -1,4 +1,4 @@
-import { ask, Refusal } from './gateway.svelte';
+import { ask, Refusal } from './api';
 
 /** An answer of the API that is asked for again while somebody looks. */
 export class Polled<T> {

@@ -1,4 +1,4 @@
-import { posted } from './events';
+import { posted } from './api';
 
 /** A packet that a tap shows, with its first octets. */
 export interface Tapped {

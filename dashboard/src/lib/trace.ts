@@ -1,4 +1,4 @@
-import { posted } from './events';
+import { posted } from './api';
 
 /** How long a trace waits for what it is to follow. */
 export const SECONDS = 30;

@@ -285,6 +285,11 @@ pub(crate) fn role(octets: &[u8]) -> MessageRole {
     }
 }
 
+/// Whether an encoded message is a BROADCAST.
+pub(crate) fn is_broadcast(octets: &[u8]) -> bool {
+    octets.get(1) == Some(&BROADCAST)
+}
+
 /// Gives an encoded message another sequence.
 pub(crate) fn set_sequence(octets: &mut [u8], sequence: u32) {
     if let Some(place) = octets.first_chunk_mut() {

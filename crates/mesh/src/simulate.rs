@@ -9,12 +9,14 @@ mod datapath;
 mod invariants;
 mod mobility;
 mod queue;
+mod record;
 mod scenario;
 mod segments;
 mod world;
 
 pub use air::AIR_NODES_MAX;
 pub use mobility::{MOBILITY_LINKS, MOBILITY_NODES, Mobility, MobilityOutcome};
+pub use record::SentMessage;
 pub use scenario::{
     MeshExperiment, MeshFigure, MeshReport, MeshScenario, MeshShape, SCENARIO_NODES_MAX,
 };

@@ -447,6 +447,7 @@ fn a_grid_is_reached_within_two_seconds_from_cold() {
             shape: MeshShape::Grid,
             nodes: 49,
             degree: 6,
+            loss_percent: 0,
             profile: Profile::Default,
             routing: MeshRouting::OnDemand,
             seed,

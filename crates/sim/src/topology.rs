@@ -95,6 +95,38 @@ impl Topology {
         }
     }
 
+    /// A triangular lattice on a torus: each of seven nodes or more has six links. It is the circulant graph of 1,
+    /// `w` and `w + 1`, where `w` is the root of the number of nodes.
+    pub fn lattice(nodes: usize) -> Self {
+        let width = nodes.isqrt().max(2);
+        let steps = [1, width, width + 1];
+        let pairs = (0..nodes).flat_map(|node| steps.map(|step| (node, (node + step) % nodes)));
+        let pairs = pairs.filter(|(a, b)| a != b).map(|(a, b)| (a.min(b), a.max(b)));
+        Self::of(nodes, pairs.collect::<BTreeSet<_>>())
+    }
+
+    /// A random tree that joins all nodes, and links between random pairs until a node has `degree` links on
+    /// average; as many as there are pairs at the most, and as few as a tree has. Degrees differ, and ways are
+    /// short.
+    pub fn random_pairs(nodes: usize, degree: u32, seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let mut below = |limit: usize| {
+            let number = random.below(u64::try_from(limit).unwrap_or(u64::MAX));
+            usize::try_from(number).unwrap_or(0)
+        };
+        // Each node joins one of those before it.
+        let mut pairs: BTreeSet<_> = (1..nodes).map(|node| (below(node), node)).collect();
+        let wanted = nodes.saturating_mul(usize::try_from(degree).unwrap_or(usize::MAX)) / 2;
+        let all = nodes.saturating_mul(nodes.saturating_sub(1)) / 2;
+        while pairs.len() < wanted.min(all) {
+            let (a, b) = (below(nodes), below(nodes));
+            if a != b {
+                pairs.insert((a.min(b), a.max(b)));
+            }
+        }
+        Self::of(nodes, pairs)
+    }
+
     /// Changes every direction of every link by a function of a random source.
     #[must_use]
     pub fn with(mut self, seed: u64, change: impl Fn(&mut LinkDirection, &mut Random)) -> Self {
@@ -210,6 +242,34 @@ mod tests {
         assert_eq!(distances(&near, 0)[6], Some(2));
         assert!(is_reachable_without(&near, 0, 6, &BTreeSet::from([1])));
         assert!(!is_reachable_without(&near, 0, 6, &BTreeSet::from([1, 2, 5])));
+    }
+
+    #[test]
+    fn a_lattice_gives_each_node_six_links() {
+        for nodes in [7, 8, 10, 50, 100, 1_000, 10_000] {
+            let topology = Topology::lattice(nodes);
+            assert!(topology.is_connected());
+            let near = topology.neighbours(|_| true);
+            let others = |list: &Vec<usize>| list.iter().collect::<BTreeSet<_>>().len();
+            assert!(near.iter().all(|list| list.len() == 6 && others(list) == 6), "{nodes}");
+        }
+        // Fewer nodes than six links need.
+        assert_eq!(Topology::lattice(2).links.len(), 1);
+        assert_eq!(Topology::lattice(4).links.len(), 6);
+        // A way over a torus of 100 x 100 is no longer than over its diagonals.
+        let near = Topology::lattice(10_000).neighbours(|_| true);
+        assert!(distances(&near, 0).iter().all(|way| way.is_some_and(|way| way <= 100)));
+    }
+
+    #[test]
+    fn random_pairs_give_the_degree_and_are_joined() {
+        for (nodes, degree, links) in [(7, 6, 21), (7, 64, 21), (100, 6, 300), (1_000, 1, 999)] {
+            let topology = Topology::random_pairs(nodes, degree, 7);
+            assert_eq!(topology, Topology::random_pairs(nodes, degree, 7));
+            assert!(topology.is_connected());
+            assert_eq!(topology.links.len(), links);
+            assert!(topology.links.iter().all(|link| link.ends[0] < link.ends[1]));
+        }
     }
 
     #[test]

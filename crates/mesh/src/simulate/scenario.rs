@@ -1,10 +1,10 @@
 //! Experiments in virtual time, each with its figures.
 
 use super::mobility::{MOBILITY_LINKS, MOBILITY_NODES, Mobility};
-use super::world::{LinkCut, MeshWorld};
+use super::world::{LinkCut, MeshWorld, Ping};
 use crate::edge::{MeshRouting, MeshSettings, PathClass};
-use crate::message::Profile;
-use gatewright_sim::{Random, Topology};
+use crate::message::{HOPS_MAX, Profile};
+use gatewright_sim::{Chance, Random, Topology, distances};
 use std::time::Duration;
 
 /// Nodes of an experiment at the most.
@@ -28,6 +28,10 @@ pub enum MeshShape {
     Grid,
     /// Random places of a square, those within a range joined.
     Random,
+    /// A triangular lattice on a torus: each node has six links, whatever their number.
+    Lattice,
+    /// Links between random pairs, over a random tree that joins all nodes.
+    Pairs,
     /// The Lilith paper's Figure 6: three paths between two nodes, seven nodes in all.
     ThreePaths,
 }
@@ -59,8 +63,10 @@ pub struct MeshExperiment {
     pub shape: MeshShape,
     /// Nodes; a grid has the square below.
     pub nodes: usize,
-    /// Links of a node on average in a random mesh.
+    /// Links of a node on average in a mesh of random places or pairs; more where places need more to be joined.
     pub degree: u32,
+    /// Frames that each direction of each link loses, in per cent; none in failover and mobility.
+    pub loss_percent: u32,
     /// Profile of the protocol.
     pub profile: Profile,
     /// How routes are found.
@@ -110,13 +116,17 @@ impl MeshExperiment {
 
     fn topology(&self) -> Topology {
         let nodes = self.nodes.clamp(2, SCENARIO_NODES_MAX);
-        match self.shape {
+        let topology = match self.shape {
             MeshShape::Line => Topology::line(nodes),
             MeshShape::Ring => Topology::ring(nodes),
             MeshShape::Grid => Topology::grid(nodes.isqrt().max(2), nodes.isqrt().max(2)),
             MeshShape::Random => Topology::random_geometric(nodes, self.degree, self.seed),
+            MeshShape::Lattice => Topology::lattice(nodes),
+            MeshShape::Pairs => Topology::random_pairs(nodes, self.degree, self.seed),
             MeshShape::ThreePaths => Topology::three_paths(),
-        }
+        };
+        let loss = Chance::percent(self.loss_percent);
+        topology.with(self.seed, |direction, _| direction.loss = loss)
     }
 
     const fn change(&self) -> fn(&mut MeshSettings) {
@@ -219,10 +229,15 @@ impl MeshExperiment {
             world.broadcast(number * 37 % world.nodes());
             world.run_for(SECOND);
         }
-        let all = BROADCASTS * (world.nodes() - 1);
+        let (nodes, links) = (world.nodes(), world.topology().links.len());
+        let all = BROADCASTS * (nodes - 1);
         let relayed = world.sum(|counters| counters.broadcasts_relayed);
+        // In a flood each node sends on all links but the one that it has first heard the packet on.
+        let flooded = BROADCASTS * (2 * links + 1 - nodes);
+        report.add("mean_degree", ratio(world.topology().mean_degree_tenths(), 10));
         report.add("reach_pct", 100.0 * whole(world.figures().delivered) / count(all));
         report.add("transmissions_to_flooding", whole(relayed) / count(all));
+        report.add("frames_to_flooding", whole(world.figures().broadcasts) / count(flooded));
         report.finish(&world);
     }
 
@@ -240,6 +255,13 @@ impl MeshExperiment {
         world.run_until(60 * SECOND);
         let answered = world.pings().iter().filter(|ping| ping.rtt.is_some()).count();
         report.add("pings_answered_pct", percent(answered, PAIRS));
+        let near = world.topology().neighbours(|_| true);
+        let beyond = |ping: &Ping| relays_between(&near, ping).is_none_or(|it| it > HOPS_MAX);
+        let (beyond, within): (Vec<&Ping>, Vec<&Ping>) =
+            world.pings().iter().partition(|ping| beyond(ping));
+        let unanswered = within.iter().filter(|ping| ping.rtt.is_none()).count();
+        report.add("pairs_beyond_32_relays", count(beyond.len()));
+        report.add("pairs_within_32_relays_unanswered", count(unanswered));
         report.add("octets_per_node_s", whole(world.figures().octets) / 60.0 / count(nodes));
         report.finish(&world);
     }
@@ -278,6 +300,12 @@ impl MeshReport {
         self.events += world.figures().events;
         self.violations.extend(world.violations().iter().cloned());
     }
+}
+
+/// Relays of the shortest way between the ends of a ping.
+fn relays_between(near: &[Vec<usize>], ping: &Ping) -> Option<usize> {
+    let links = distances(near, ping.from).get(ping.to).copied().flatten()?;
+    Some(links.saturating_sub(1))
 }
 
 /// Pings each millisecond from the source to the target of Figure 6: the longest hole between the

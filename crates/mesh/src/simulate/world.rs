@@ -2,13 +2,14 @@
 
 use super::datapath::{DataPath, SlowRelay};
 use super::queue::WorldQueue;
+use super::record::SentMessage;
 use super::segments::{FrameKind, SegmentSender, Segments};
 use crate::edge::{
     EchoOutcome, EchoToken, LabelAction, LabelledHop, LinkProperties, MeshCounters, MeshEvent,
     MeshInput, MeshOutput, MeshSettings, PathClass,
 };
 use crate::identity::NodeId;
-use crate::message::Profile;
+use crate::message::{Profile, is_broadcast};
 use crate::node::MeshNode;
 use gatewright_packet::{LinkAddress, LinkIndex};
 use gatewright_sim::{Random, Topology};
@@ -77,6 +78,8 @@ pub struct WorldFigures {
     pub expired: u64,
     /// Frames lost on links.
     pub lost: u64,
+    /// BROADCASTs sent, on each link.
+    pub broadcasts: u64,
     /// Broadcasts delivered.
     pub delivered: u64,
 }
@@ -154,6 +157,7 @@ pub struct MeshWorld {
     log: Vec<(Duration, usize, MeshEvent)>,
     pub(super) violations: Vec<String>,
     figures: WorldFigures,
+    pub(super) record: Option<Vec<SentMessage>>,
     pub(super) segments: Segments,
 }
 
@@ -195,6 +199,7 @@ impl MeshWorld {
             log: Vec::new(),
             violations: Vec::new(),
             figures: WorldFigures::default(),
+            record: None,
             segments: Segments::default(),
         };
         for (index, ports) in ports.into_iter().enumerate() {
@@ -685,9 +690,11 @@ impl MeshWorld {
                 self.figures.messages += 1;
                 let length = (ETHERNET_LEN + octets.len()).max(FRAME_LEN_MIN);
                 self.figures.octets += u64::try_from(length).unwrap_or(0);
+                self.figures.broadcasts += u64::from(is_broadcast(&octets));
                 if self.on_air {
                     return self.send_on_air(index, to, &octets);
                 }
+                self.record_message((index, link.index()), &octets);
                 let Some(crossing) = self.cross(index, link.index()) else { return };
                 let (to, port) = crossing.to;
                 let again = crossing.again.map(|at| (at, octets.clone()));

@@ -29,9 +29,12 @@ pub(super) struct Mesh {
     /// Which nodes have a link.
     #[arg(long, value_enum, default_value_t)]
     shape: ShapeName,
-    /// Links of a node on average, with `--shape random`.
+    /// Links of a node on average, with `--shape random` and `pairs`.
     #[arg(long, default_value_t = 6, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=64))]
     degree: u32,
+    /// Per cent of the frames that links lose; not with the scenarios `failover` and `mobility`.
+    #[arg(long, default_value_t = 0, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
+    loss: u32,
     /// Profile of the protocol: `classic` is the Lilith paper's.
     #[arg(long, value_enum, default_value_t)]
     profile: ProfileName,
@@ -69,8 +72,12 @@ enum ShapeName {
     /// Rows and columns.
     #[default]
     Grid,
-    /// Random places of a square.
+    /// Random places of a square; links within a range that joins all.
     Random,
+    /// Triangles on a torus: each node has six links.
+    Lattice,
+    /// Links between random pairs, over a tree that joins all.
+    Pairs,
     /// The paper's Figure 6.
     Figure6,
 }
@@ -123,6 +130,8 @@ impl Mesh {
                 ShapeName::Ring => MeshShape::Ring,
                 ShapeName::Grid => MeshShape::Grid,
                 ShapeName::Random => MeshShape::Random,
+                ShapeName::Lattice => MeshShape::Lattice,
+                ShapeName::Pairs => MeshShape::Pairs,
                 ShapeName::Figure6 => MeshShape::ThreePaths,
             },
             profile: match self.profile {
@@ -135,6 +144,7 @@ impl Mesh {
             },
             nodes: self.nodes,
             degree: self.degree,
+            loss_percent: self.loss,
             seed: self.seed,
         }
     }

@@ -369,6 +369,8 @@ pub(crate) fn protocol_counters(of: &MeshCounters) -> Vec<(&'static str, u64)> {
         ("broadcasts_too_long", of.broadcasts_too_long),
         ("broadcasts_incomplete", of.broadcasts_incomplete),
         ("broadcasts_relayed", of.broadcasts_relayed),
+        ("broadcasts_resent", of.broadcasts_resent),
+        ("broadcasts_not_resent", of.broadcasts_not_resent),
         ("broadcasts_repeated", of.broadcasts_repeated),
     ]
 }

@@ -626,6 +626,10 @@ pub struct MeshCounters {
     pub broadcasts_incomplete: u64,
     /// Broadcasts relayed, each part by itself.
     pub broadcasts_relayed: u64,
+    /// Times that a broadcast was sent again, to neighbours whose links lose frames.
+    pub broadcasts_resent: u64,
+    /// Broadcasts that were not sent again: too many were to be.
+    pub broadcasts_not_resent: u64,
     /// Copies of broadcasts that were dropped.
     pub broadcasts_repeated: u64,
 }

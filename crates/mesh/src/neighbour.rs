@@ -29,6 +29,11 @@ const UNKNOWN_PER_SECOND: u8 = 10;
 /// Certain reception, in the unit of [`Neighbour::quality`].
 const QUALITY_MAX: u32 = 1 << 16;
 
+/// Of so many messages for all one may be lost on its way to a neighbour, if that takes no more than so many
+/// sendings.
+const LOST_MAX: u64 = 64;
+const SENDINGS_MAX: u32 = 4;
+
 /// A link of this node.
 #[derive(Clone, Debug)]
 pub(crate) struct MeshLink {
@@ -93,6 +98,12 @@ impl Neighbour {
         self.up && self.deaf < DEAF_LISTS
     }
 
+    /// Whether messages for all are to reach it: also one that is not usable for a while, as its link loses
+    /// frames.
+    pub(crate) fn is_to_be_reached(&self) -> bool {
+        self.is_usable() || (self.confirmed && self.sendings() > 1)
+    }
+
     /// Whether its last list lacked this node.
     pub(crate) const fn is_doubted(&self) -> bool {
         self.deaf > 0
@@ -116,6 +127,19 @@ impl Neighbour {
         let whole = u64::from(QUALITY_MAX);
         let cost = u64::from(properties.cost) * whole * whole / (quality * quality);
         u16::try_from(cost).unwrap_or(u16::MAX)
+    }
+
+    /// How often a message for all is sent to it, so that one of [`LOST_MAX`] reaches it by none of them: as
+    /// many as its I'M ALIVE that are lost ask for.
+    pub(crate) fn sendings(&self) -> u32 {
+        let loss = u64::from(QUALITY_MAX - self.quality);
+        let (whole, mut lost) = (u64::from(QUALITY_MAX), u64::from(QUALITY_MAX));
+        let mut sendings = 0;
+        while sendings < SENDINGS_MAX && lost * LOST_MAX > whole {
+            lost = lost * loss / whole;
+            sendings += 1;
+        }
+        sendings
     }
 
     /// Learns from the time of an I'M ALIVE how many were lost.

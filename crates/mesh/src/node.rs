@@ -75,7 +75,7 @@ pub struct MeshNode {
     destinations: Timed<BTreeMap<NodeId, Destination>>,
     /// Destinations with connections, known or not.
     connected: BTreeSet<NodeId>,
-    broadcasts: Broadcasts,
+    broadcasts: Timed<Broadcasts>,
     bridge: Timed<Bridge>,
     echoes: Timed<Echoes>,
     recovery: Timed<Recovery>,
@@ -115,7 +115,7 @@ impl MeshNode {
             requests: Timed::default(),
             destinations: Timed::default(),
             connected: BTreeSet::new(),
-            broadcasts: Broadcasts::default(),
+            broadcasts: Timed::default(),
             bridge: Timed::default(),
             echoes: Timed::default(),
             recovery: Timed::default(),
@@ -215,6 +215,7 @@ impl MeshNode {
     fn tick(&mut self, now: Duration) {
         self.tick_alive(now);
         self.tick_repeats(now);
+        self.tick_broadcasts(now);
         self.tick_answers(now);
         self.tick_destinations(now);
         self.tick_echoes(now);

@@ -1,10 +1,11 @@
-//! Packets for all nodes that are too long for one message.
+//! Packets for all nodes: those that are too long for one message, and those sent again over links that lose
+//! frames.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
 
-use gatewright_mesh::message::{Broadcast, Message, Sender};
+use gatewright_mesh::message::{Alive, Broadcast, Message, Sender};
 use gatewright_mesh::{
     AUTHENTICATION_LEN, LinkProperties, MeshInput, MeshKeys, MeshNode, MeshOutput, MeshSettings,
-    MeshTrust, NodeId, Profile,
+    MeshTrust, NodeId, Profile, RelayDelay,
 };
 use gatewright_packet::{LinkAddress, LinkIndex};
 use std::time::Duration;
@@ -127,4 +128,103 @@ fn impossible_parts_are_malformed() {
         let octets = message.encode(sender, Profile::Default);
         assert_eq!(Message::decode(&octets, Profile::Default).is_ok(), right, "{part} of {parts}");
     }
+}
+
+/// A node that has heard I'M ALIVE each 2 s of node 2 for a minute but for those that `is_lost` names, and the
+/// time.
+fn beyond_a_link(profile: Profile, is_lost: fn(u32) -> bool) -> (MeshNode, Duration) {
+    let mut node = MeshNode::new(MeshSettings::new(NodeId(1), 1, profile));
+    let properties = LinkProperties::default();
+    node.handle(Duration::ZERO, MeshInput::LinkUp { link: LINK, properties });
+    let alive = Message::Alive(Alive {
+        interval_ms: 2_000,
+        more: false,
+        part: 0,
+        wants_list: false,
+        delay: RelayDelay::default(),
+        neighbours: None,
+        labels: &[],
+    });
+    let mut now = Duration::ZERO;
+    for number in (0..31).filter(|&number| !is_lost(number)) {
+        now = Duration::from_secs(2) * number;
+        let octets = alive.encode(Sender { node: NodeId(2), epoch: 1, sequence: number }, profile);
+        from_node_2(&mut node, now, &octets);
+    }
+    while node.poll_output().is_some() {}
+    (node, now)
+}
+
+fn from_node_2(node: &mut MeshNode, now: Duration, octets: &[u8]) {
+    let from = LinkAddress::ethernet([2, 0, 0, 0, 0, 2]);
+    node.handle(now, MeshInput::Received { link: LINK, from, octets });
+}
+
+/// The BROADCASTs that a node sends now.
+fn sent_now(node: &mut MeshNode) -> Vec<Vec<u8>> {
+    let mut sent = Vec::new();
+    while let Some(output) = node.poll_output() {
+        match output {
+            MeshOutput::Send { octets, .. } if octets[1] == 4 => sent.push(octets),
+            _ => {}
+        }
+    }
+    sent
+}
+
+/// When a node sends BROADCASTs in a second after one was given to it, in milliseconds.
+fn sendings(node: &mut MeshNode, start: Duration, packets: usize) -> Vec<u128> {
+    for _ in 0..packets {
+        node.handle(start, MeshInput::Broadcast { from: None, packet: b"to all" });
+    }
+    let mut times = vec![0; sent_now(node).len()];
+    while let Some(at) = node.poll_timeout().filter(|&at| at < start + Duration::from_secs(1)) {
+        let now = at.max(start);
+        node.handle(now, MeshInput::Tick);
+        let sent = sent_now(node).len();
+        times.extend(std::iter::repeat_n((now - start).as_millis(), sent));
+    }
+    times
+}
+
+/// A quarter of the frames is lost: of three sendings, all are lost of one packet in 64.
+#[test]
+fn a_broadcast_is_sent_again_where_frames_are_lost() {
+    let every_fourth = |number| number % 4 == 3;
+    let (mut node, now) = beyond_a_link(Profile::Default, every_fourth);
+    assert_eq!(sendings(&mut node, now, 1), [0, 20, 60]);
+    assert_eq!(node.counters().broadcasts_resent, 2);
+    // As the paper's, and where nothing is lost.
+    let (mut node, now) = beyond_a_link(Profile::Classic, every_fourth);
+    assert_eq!(sendings(&mut node, now, 1), [0]);
+    let (mut node, now) = beyond_a_link(Profile::Default, |_| false);
+    assert_eq!(sendings(&mut node, now, 1), [0]);
+}
+
+/// What a neighbour passes on has reached it, and is not sent to it again.
+#[test]
+fn a_broadcast_that_a_neighbour_passes_on_is_not_sent_again() {
+    let (mut node, now) = beyond_a_link(Profile::Default, |number| number % 4 == 3);
+    node.handle(now, MeshInput::Broadcast { from: None, packet: b"to all" });
+    let sent = sent_now(&mut node);
+    let (_, Message::Broadcast(broadcast)) = Message::decode(&sent[0], Profile::Default).unwrap()
+    else {
+        unreachable!("only BROADCASTs are listed")
+    };
+    let passed = Message::Broadcast(Broadcast { hops_left: 63, ..broadcast });
+    let sender = Sender { node: NodeId(2), epoch: 1, sequence: 100 };
+    from_node_2(&mut node, now, &passed.encode(sender, Profile::Default));
+    let later = now + Duration::from_secs(1);
+    node.handle(later, MeshInput::Tick);
+    assert!(sent_now(&mut node).is_empty());
+    assert_eq!(node.counters().broadcasts_resent, 0);
+}
+
+/// Of a hundred at the same time, 64 are sent again.
+#[test]
+fn broadcasts_to_be_sent_again_have_a_bound() {
+    let (mut node, now) = beyond_a_link(Profile::Default, |number| number % 4 == 3);
+    assert_eq!(sendings(&mut node, now, 100).len(), 100 + 2 * 64);
+    let counters = node.counters();
+    assert_eq!((counters.broadcasts_resent, counters.broadcasts_not_resent), (2 * 64, 36));
 }

@@ -51,6 +51,7 @@ impl MeshNode {
                 for adjacency in old {
                     self.lose(now, adjacency, Reason::SILENT);
                     self.near.all.remove(&adjacency);
+                    self.broadcasts.forget_election();
                 }
             }
         }

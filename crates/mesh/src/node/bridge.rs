@@ -225,7 +225,7 @@ impl MeshNode {
         }
         let stations = self.bridge.announcement(now, STATIONS_LISTED_MAX);
         if !stations.is_empty() {
-            self.announce(&station_list(&stations));
+            self.announce(now, &station_list(&stations));
         }
     }
 

@@ -1,14 +1,17 @@
 //! BROADCAST: a packet for every node.
 //!
 //! In `classic` every node relays it once (flooding). Otherwise relays are elected from two-hop
-//! information: E-CDS (RFC 6621, appendix A).
+//! information: E-CDS (RFC 6621, appendix A). Where links lose frames, a node sends it again to neighbours
+//! from which it does not hear it.
 
 use super::MeshNode;
 use crate::bridge::BridgePort;
 use crate::edge::{Adjacency, MeshOutput};
 use crate::identity::NodeId;
 use crate::message::{Broadcast, Message};
+use crate::neighbour::Neighbour;
 use core::time::Duration;
+use gatewright_packet::LinkIndex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Origins whose broadcasts are remembered.
@@ -23,6 +26,12 @@ pub(super) const PARTS_MAX: usize = 15;
 /// Packets that are not whole yet, of all origins and of one.
 const PARTIALS_MAX: usize = 32;
 const ORIGIN_PARTIALS_MAX: usize = 4;
+
+/// Broadcasts that are to be sent again at the same time.
+const RESENDS_MAX: usize = 64;
+
+/// From the first sending of a broadcast to the second one; it doubles.
+const RESEND_FIRST: Duration = Duration::from_millis(20);
 
 /// Relays that a broadcast passes at the most.
 const HOPS_MAX: u8 = 64;
@@ -46,6 +55,17 @@ struct Partial {
     parts: Vec<Option<Vec<u8>>>,
 }
 
+/// A broadcast that is sent again to neighbours beyond links that lose frames.
+#[derive(Clone, Debug)]
+struct Resend {
+    id: BroadcastId,
+    octets: Vec<u8>,
+    /// Neighbours from which it was not heard, each with the number of times that it is sent to it again.
+    neighbours: Vec<(Adjacency, u32)>,
+    at: Duration,
+    wait: Duration,
+}
+
 /// Broadcasts that have passed, and whether this node relays.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Broadcasts {
@@ -53,6 +73,8 @@ pub(super) struct Broadcasts {
     order: VecDeque<NodeId>,
     /// Packets that are not whole yet, the oldest first.
     partials: VecDeque<Partial>,
+    /// Those that are sent again, the oldest first.
+    resends: VecDeque<Resend>,
     elected: Option<bool>,
 }
 
@@ -60,6 +82,28 @@ impl Broadcasts {
     /// The neighbourhood has changed: relays are elected anew.
     pub(super) const fn forget_election(&mut self) {
         self.elected = None;
+    }
+
+    /// When a broadcast is sent again.
+    pub(super) fn poll_timeout(&self) -> Option<Duration> {
+        self.resends.iter().map(|resend| resend.at).min()
+    }
+
+    /// A neighbour has sent a broadcast: it needs it no more.
+    fn heard(&mut self, id: BroadcastId, from: Adjacency) {
+        if let Some(resend) = self.resends.iter_mut().find(|resend| resend.id == id) {
+            resend.neighbours.retain(|&(at, _)| at != from);
+            if resend.neighbours.is_empty() {
+                self.resends.retain(|resend| resend.id != id);
+            }
+        }
+    }
+
+    /// Takes those that are due out of the list.
+    fn due(&mut self, now: Duration) -> Vec<Resend> {
+        let (due, later) = self.resends.drain(..).partition(|resend| resend.at <= now);
+        self.resends = later;
+        due.into()
     }
 
     /// Whether a broadcast is new; then it is remembered.
@@ -149,7 +193,7 @@ impl MeshNode {
         from: Option<BridgePort>,
         packet: &[u8],
     ) {
-        self.broadcast(packet);
+        self.broadcast(now, packet);
         if from.is_some() {
             let origin = self.settings.id;
             self.output(MeshOutput::Deliver { origin, packet: packet.to_vec() });
@@ -158,7 +202,7 @@ impl MeshNode {
     }
 
     /// Sends a packet to all nodes; a long one in parts of about the same length.
-    fn broadcast(&mut self, packet: &[u8]) {
+    fn broadcast(&mut self, now: Duration, packet: &[u8]) {
         let (origin, origin_epoch) = (self.settings.id, self.settings.epoch);
         let count = packet.len().div_ceil(self.broadcast_part_max()).max(1);
         if count > PARTS_MAX {
@@ -181,12 +225,12 @@ impl MeshNode {
                 stations: false,
                 payload,
             };
-            self.flood(&Message::Broadcast(message), None);
+            self.send_broadcast(now, message, None);
         }
     }
 
     /// Announces stations behind this node to all nodes.
-    pub(super) fn announce(&mut self, payload: &[u8]) {
+    pub(super) fn announce(&mut self, now: Duration, payload: &[u8]) {
         let (origin, origin_epoch) = (self.settings.id, self.settings.epoch);
         let number = self.next_number();
         self.broadcasts.is_new((origin, origin_epoch, number));
@@ -200,7 +244,7 @@ impl MeshNode {
             stations: true,
             payload,
         };
-        self.flood(&Message::Broadcast(message), None);
+        self.send_broadcast(now, message, None);
     }
 
     /// Delivers a broadcast once, and passes it on.
@@ -211,8 +255,9 @@ impl MeshNode {
         message: Broadcast<'_>,
     ) {
         let Broadcast { origin, origin_epoch, number, parts, part, payload, .. } = message;
-        let own = origin == self.settings.id;
-        if own || !self.broadcasts.is_new((origin, origin_epoch, number)) {
+        let (own, id) = (origin == self.settings.id, (origin, origin_epoch, number));
+        if own || !self.broadcasts.is_new(id) {
+            self.broadcasts.heard(id, from);
             self.counters.broadcasts_repeated += 1;
             return;
         }
@@ -240,8 +285,58 @@ impl MeshNode {
             return;
         }
         self.counters.broadcasts_relayed += 1;
-        let message = Message::Broadcast(Broadcast { hops_left, ..message });
-        self.flood(&message, Some(from));
+        self.send_broadcast(now, Broadcast { hops_left, ..message }, Some(from));
+    }
+
+    /// Sends a broadcast to all neighbours, and plans to send it again to those whose links lose frames.
+    fn send_broadcast(&mut self, now: Duration, message: Broadcast<'_>, from: Option<Adjacency>) {
+        let links = self.flooded_links(from);
+        let id = (message.origin, message.origin_epoch, message.number);
+        let octets = self.encode_unnumbered(&Message::Broadcast(message));
+        self.send_on(&links, &octets);
+        if self.is_classic() {
+            return;
+        }
+        let lossy = |(&at, known): (&Adjacency, &Neighbour)| {
+            let is_reached =
+                known.is_to_be_reached() && links.contains(&at.link) && Some(at) != from;
+            let more = known.sendings().saturating_sub(1);
+            (is_reached && more > 0).then_some((at, more))
+        };
+        let neighbours: Vec<_> = self.near.all.iter().filter_map(lossy).collect();
+        if neighbours.is_empty() {
+            return;
+        }
+        if self.broadcasts.resends.len() >= RESENDS_MAX {
+            self.counters.broadcasts_not_resent += 1;
+            return;
+        }
+        let (at, wait) = (now + RESEND_FIRST, RESEND_FIRST);
+        self.broadcasts.resends.push_back(Resend { id, octets, neighbours, at, wait });
+    }
+
+    /// Sends broadcasts again that are due.
+    pub(super) fn tick_broadcasts(&mut self, now: Duration) {
+        if self.broadcasts.due_at(Broadcasts::poll_timeout).is_none_or(|at| at > now) {
+            return;
+        }
+        for mut resend in self.broadcasts.due(now) {
+            let links: BTreeSet<LinkIndex> =
+                resend.neighbours.iter().map(|(at, _)| at.link).collect();
+            let links: Vec<LinkIndex> =
+                links.into_iter().filter(|link| self.near.links.contains_key(link)).collect();
+            self.send_on(&links, &resend.octets);
+            self.counters.broadcasts_resent += 1;
+            for (_, more) in &mut resend.neighbours {
+                *more -= 1;
+            }
+            resend.neighbours.retain(|&(_, more)| more > 0);
+            if !resend.neighbours.is_empty() {
+                resend.wait *= 2;
+                resend.at = now + resend.wait;
+                self.broadcasts.resends.push_back(resend);
+            }
+        }
     }
 
     /// Whether this node relays broadcasts.
@@ -263,14 +358,19 @@ impl MeshNode {
         let priority = |node: NodeId| (node.0.wrapping_mul(0x9e37_79b9_7f4a_7c15), node);
         let own = self.settings.id;
         let mut lists: BTreeMap<NodeId, &[NodeId]> = BTreeMap::new();
-        for (at, known) in self.near.all.iter().filter(|(_, known)| known.is_usable()) {
+        let mut reached = BTreeSet::new();
+        for (at, known) in self.near.all.iter().filter(|(_, known)| known.is_to_be_reached()) {
+            reached.insert(at.node);
+            if !known.is_usable() {
+                continue;
+            }
             // Without its list, what lies behind a neighbour is not known: relay.
             if known.list.is_empty() {
                 return true;
             }
             lists.insert(at.node, &known.list);
         }
-        if lists.len() < 2 {
+        if reached.len() < 2 {
             return false;
         }
         let near = lists.keys().copied();
@@ -280,7 +380,7 @@ impl MeshNode {
             return true;
         }
         let Some(first) = lists.keys().copied().max_by_key(|&node| priority(node)) else {
-            return false;
+            return true;
         };
         // From the neighbour of highest priority over nodes of higher priority than this one: who
         // is reached so needs no relay here.
@@ -296,6 +396,6 @@ impl MeshNode {
                 }
             }
         }
-        lists.keys().any(|node| !visited.contains(node))
+        reached.iter().any(|node| !visited.contains(node))
     }
 }

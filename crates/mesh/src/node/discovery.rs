@@ -263,15 +263,24 @@ impl MeshNode {
 
     /// Sends a message on every link; on that by which it came only if it has not reached all there.
     pub(super) fn flood(&mut self, message: &Message<'_>, from: Option<Adjacency>) {
-        let done = from.filter(|&from| !self.near.has_hidden(from)).map(|from| from.link);
-        let links = self.near.links.keys().copied().filter(|&link| Some(link) != done);
-        let links: Vec<LinkIndex> = links.collect();
+        let links = self.flooded_links(from);
         if links.is_empty() {
             return;
         }
         let octets = self.encode_unnumbered(message);
-        for link in links {
-            let (_, octets) = self.with_sequence(octets.clone());
+        self.send_on(&links, &octets);
+    }
+
+    /// The links on which a message goes on that has come from a neighbour, or begins here.
+    pub(super) fn flooded_links(&self, from: Option<Adjacency>) -> Vec<LinkIndex> {
+        let done = from.filter(|&from| !self.near.has_hidden(from)).map(|from| from.link);
+        self.near.links.keys().copied().filter(|&link| Some(link) != done).collect()
+    }
+
+    /// Sends an encoded message to all neighbours of some links.
+    pub(super) fn send_on(&mut self, links: &[LinkIndex], octets: &[u8]) {
+        for &link in links {
+            let (_, octets) = self.with_sequence(octets.to_vec());
             self.counters.sent += 1;
             self.transmit(link, None, octets);
         }

@@ -1,7 +1,7 @@
 //! When a node is due.
 
 use super::establish::Unacknowledged;
-use super::{Bridge, Destination, Echoes, MeshNode, Recovery, Requests};
+use super::{Bridge, Broadcasts, Destination, Echoes, MeshNode, Recovery, Requests};
 use crate::identity::NodeId;
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -19,6 +19,7 @@ impl MeshNode {
             self.near.alive_due(),
             self.near.neighbours_due(self.settings.alive_missed_max),
             self.unacknowledged.due_at(messages),
+            self.broadcasts.due_at(Broadcasts::poll_timeout),
             self.destinations.due_at(destinations),
             self.requests.due_at(Requests::poll_timeout),
             self.echoes.due_at(Echoes::poll_timeout),
@@ -73,7 +74,7 @@ mod tests {
         // What is borrowed to be changed keeps no time.
         let _ = (&mut *node.near.links, &mut *node.near.all, &mut *node.unacknowledged);
         let _ = (&mut *node.destinations, &mut *node.requests, &mut *node.echoes);
-        let _ = (&mut *node.recovery, &mut *node.bridge);
+        let _ = (&mut *node.recovery, &mut *node.bridge, &mut *node.broadcasts);
         node.poll_timeout()
     }
 

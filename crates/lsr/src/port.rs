@@ -9,6 +9,11 @@ use gatewright_xdp::LabelSwitching;
 use gatewright_xdp::program::{AttachedProgram, Hook};
 use std::io;
 
+/// MTU that hosts keep, whatever links their frames take.
+const HOSTS_MTU: usize = 1500;
+/// Cost of a hop that cannot carry all of their frames: more than that of the longest path of others.
+const NARROW_COST: u16 = 400;
+
 /// A link of the node.
 #[derive(Debug)]
 pub(crate) struct Port {
@@ -94,10 +99,12 @@ impl Port {
     /// The link as the machine knows it.
     pub(crate) fn link_properties(&self) -> LinkProperties {
         let mtu = self.properties.map_or(0, |found| found.mtu);
+        let other = LinkProperties::default();
         LinkProperties {
+            cost: if mtu < HOSTS_MTU { NARROW_COST } else { other.cost },
             frame_limit: u16::try_from(mtu).unwrap_or(u16::MAX),
             address: self.properties.map_or(LinkAddress::NONE, |it| LinkAddress::ethernet(it.mac)),
-            ..LinkProperties::default()
+            ..other
         }
     }
 
@@ -110,5 +117,29 @@ impl Port {
             Some(found) if found.is_up => "up",
             Some(_) => "down",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gatewright_mesh::message::HOPS_MAX;
+
+    /// Longer frames are lost there, so that any other way is better.
+    #[test]
+    fn a_link_of_a_smaller_mtu_costs_more_than_any_path_of_others() {
+        let cost = |mtu| {
+            let found = InterfaceProperties {
+                index: 1,
+                mac: [2; 6],
+                mtu,
+                is_up: true,
+                cuts_super_frames: false,
+            };
+            let port = Port { properties: Some(found), ..Port::new("wan".to_owned(), 0) };
+            port.link_properties().cost
+        };
+        assert_eq!(cost(9000), cost(1500));
+        assert!(usize::from(cost(1499)) > (HOPS_MAX + 1) * usize::from(cost(1500)));
     }
 }

@@ -98,7 +98,9 @@ impl DriverMaps {
         let maps = Arc::new(maps);
         // Held until all links have them: none is opened with the old ones meanwhile.
         let mut now = self.lock();
-        now.maps = Ok(Arc::clone(&maps));
+        // The kernel empties a map of programs when no process has it any more: one that forwards by the
+        // maps of before would then find none that limits, until it is exchanged.
+        let _before = std::mem::replace(&mut now.maps, Ok(Arc::clone(&maps)));
         let links: Vec<_> = now.links.iter().filter_map(Weak::upgrade).collect();
         let failed: Vec<_> = links
             .iter()

@@ -17,10 +17,12 @@ mod numbered;
 
 use gatewright_data::HandlerValue;
 use gatewright_link::Backend;
+use gatewright_packet::LinkIndex;
 use gatewright_part::EventSink;
 use gatewright_planes::{Placement, Planes, PlanesError, ProcessSetup, Setup};
 use gatewright_stack::{At, Attachment, Place, builtin::Match};
 use gatewright_testbed::{Namespace, Needs, Process, TwoSubnets, Veth, wait_until};
+use gatewright_wire::EtherType;
 use libtest_mimic::{Arguments, Failed, Trial};
 use numbered::{Flight, Passed, Progress};
 use std::{
@@ -47,6 +49,16 @@ const AT_ONCE: u32 = 32;
 const PACKET_SOCKETS: &str = "sockets";
 const XDP: &str = "xdp";
 const DRIVERS: &str = "drivers";
+/// As [`DRIVERS`], and a handler limits what passes.
+const LIMITED: &str = "limited";
+/// Datagrams that pass the limit by each control plane's handler, which has no rate: no clock decides.
+const LIMIT: u32 = 20;
+/// Control planes that adopt the data plane whose handler limits.
+const ADOPTIONS: usize = 3;
+/// Datagrams that drivers have dropped when it is certain that they limit.
+const LIMITED_MIN: u64 = 200;
+/// Time between two datagrams of a flow that is limited.
+const LIMITED_EVERY: Duration = Duration::from_micros(50);
 /// Datagrams between two kills.
 const BETWEEN: u32 = 2000;
 /// Datagrams on their way at once that each queue holds.
@@ -98,6 +110,7 @@ fn main() {
             drivers(),
         ),
         trial("the_same_with_drivers_that_forward", || dies_during_adoption(DRIVERS), drivers()),
+        trial("a_limit_of_drivers_holds_while_their_maps_are_exchanged", limit_holds, drivers()),
         trial(
             "socket_names_of_other_users_are_events",
             names_are_held,
@@ -120,7 +133,7 @@ fn control(name: &str) {
     for (link, device, net) in [("lan", "g0", 1), ("wan", "g1", 2)] {
         let link = setup.link(link, device).address(Ipv4Addr::new(10, 10, net, 1), 24);
         match name {
-            DRIVERS => link.backend(Backend::Xdp).forward_in_driver(),
+            DRIVERS | LIMITED => link.backend(Backend::Xdp).forward_in_driver(),
             XDP => link.backend(Backend::Xdp),
             _ => link.backend(Backend::PacketSocket),
         };
@@ -129,10 +142,7 @@ fn control(name: &str) {
     match open(&setup, log) {
         Ok(planes) => {
             // As a gateway does: until then packets wait, and those of drivers go to the graph.
-            let which = Match { port: Some(FORBIDDEN.1), ..Match::default() };
-            let at = Attachment::new(At::Frame, Place::Before);
-            let dropping = Placement::Described(at, HandlerValue::Drop { which });
-            planes.commit(planes.prepare(vec![dropping]).unwrap()).unwrap();
+            planes.commit(planes.prepare(vec![handler(name)]).unwrap()).unwrap();
             let (socket, received) =
                 (planes.sockets().bind(OWN.parse().unwrap()), AtomicU32::new(0));
             let socket = socket.unwrap();
@@ -155,6 +165,18 @@ fn control(name: &str) {
         }
         Err(error) => println!("refused {error}"),
     }
+}
+
+/// The handler of a gateway.
+fn handler(name: &str) -> Placement {
+    if name == LIMITED {
+        let at = Attachment::new(At::EtherType(EtherType::IPV4), Place::Before);
+        let at = Attachment { link: Some(LinkIndex(0)), ..at };
+        return Placement::Described(at, HandlerValue::RateLimit { rate: 0, burst: LIMIT });
+    }
+    let which = Match { port: Some(FORBIDDEN.1), ..Match::default() };
+    let at = Attachment::new(At::Frame, Place::Before);
+    Placement::Described(at, HandlerValue::Drop { which })
 }
 
 /// Opens the planes, and kills the data plane that it finds if it is to ([`KILLS`]).
@@ -184,8 +206,8 @@ fn open(setup: &Setup, log: EventSink) -> Result<Planes, PlanesError> {
     Planes::open_found(setup, found, log)
 }
 
-/// Says how many datagrams its socket has received, how many packets drivers have forwarded and how many
-/// went to the graph, and which process the data plane is, whenever a line asks for it.
+/// Says how many datagrams its socket has received, how many packets drivers have dropped and forwarded and
+/// how many others there were, and which process the data plane is, whenever a line asks for it.
 fn answer(planes: &Planes, received: &AtomicU32) {
     for line in stdin().lines() {
         line.unwrap();
@@ -197,6 +219,8 @@ fn answer(planes: &Planes, received: &AtomicU32) {
         };
         let [forwarded, up] = [true, false].map(sum);
         println!("received {}", received.load(Ordering::Relaxed));
+        let dropped = counts.clone().filter(|count| count.outcome == "dropped");
+        println!("dropped {}", dropped.map(|count| count.packets).sum::<u64>());
         println!("forwarded {forwarded} {up} {}", planes.data_process().unwrap());
     }
 }
@@ -260,6 +284,12 @@ impl Control {
     fn received(&mut self) -> Result<u32, Failed> {
         writeln!(self.input)?;
         Ok(self.says("received ")?.parse()?)
+    }
+
+    /// Packets that drivers have dropped by the maps of this control plane.
+    fn dropped(&mut self) -> Result<u64, Failed> {
+        writeln!(self.input)?;
+        Ok(self.says("dropped ")?.parse()?)
     }
 
     /// The data plane's process, and whether it was adopted.
@@ -477,6 +507,53 @@ fn dies_during_adoption(name: &str) -> Result<(), Failed> {
     let is_gone = || signal(&hosts.middle, "-0", data).is_ok_and(|there| !there);
     assert!(wait_until(WITHIN, is_gone), "no process is left");
     Ok(())
+}
+
+/// Drivers and the graph limit a flow together while one control plane after the other adopts the data
+/// plane: each one's handler lets its burst pass, and nothing more passes meanwhile.
+fn limit_holds() -> Result<(), Failed> {
+    let hosts = TwoSubnets::with_queues(1)?;
+    for (host, end) in [(&hosts.north, "n0"), (&hosts.south, "s0")] {
+        // Checksums are complete, as on a cable between machines.
+        host.command("ethtool").args(["-K", end, "tx", "off"]).run()?;
+    }
+    let sender = hosts.north.run(|| UdpSocket::bind("10.10.1.2:0"))??;
+    let receiver = hosts.south.run(|| UdpSocket::bind(SOUTH))??;
+    receiver.set_nonblocking(true)?;
+    let came = || std::iter::from_fn(|| receiver.recv(&mut [0; 16]).ok()).count();
+    let mut control = Control::start(&hosts.middle, LIMITED)?;
+    let (data, _) = control.runs()?;
+    let (limit, is_over) = (usize::try_from(LIMIT)?, AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                let _refused = sender.send_to(b"limited", SOUTH);
+                std::thread::sleep(LIMITED_EVERY);
+            }
+        });
+        let _ends = Ends(&is_over);
+        for adoption in 0..=ADOPTIONS {
+            if adoption > 0 {
+                control.process.kill();
+                control = Control::start(&hosts.middle, LIMITED)?;
+                assert_eq!(control.runs()?, (data, true), "the same process, adopted");
+            }
+            let by_drivers = || control.dropped().is_ok_and(|packets| packets > LIMITED_MIN);
+            assert!(wait_until(WITHIN, by_drivers), "{adoption}: drivers limit");
+            let came = came();
+            assert!((1..=limit).contains(&came), "{came} passed with adoption {adoption}");
+        }
+        Ok(())
+    })
+}
+
+/// Ends a thread, whatever became of the one beside it.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Another user takes the names of a link's claim and of a data plane: both are told with their owner, once

@@ -57,9 +57,10 @@ INLINE int is_partial(struct xdp_md *context, u16 *transport, u32 protocol, u32 
 }
 
 /* Counts a packet by the rules that count, before the one with the number `until`. If one limits packets,
- * the program that limits goes on from there, and does not come back. */
-INLINE void count_by_rules(struct xdp_md *context, struct matched *packet, u32 until,
-                           struct limited *limited)
+ * the program that limits goes on from there, and does not come back. Returns 0 where there is none: it is
+ * gone with the last process that had the maps, and no token is to be had any more. */
+INLINE int count_by_rules(struct xdp_md *context, struct matched *packet, u32 until,
+                          struct limited *limited)
 {
     volatile struct rules *all = &rules[2 * (constants.link & (LINKS_MAX - 1)) + packet->family];
     for (u32 i = 0; i < RULES_MAX; i++) {
@@ -74,11 +75,13 @@ INLINE void count_by_rules(struct xdp_md *context, struct matched *packet, u32 u
             limited->octets = packet->octets;
             limited->version = packet->version;
             limit_packet(context, limited);
-            break;
+            count(&rule_counts, rule->place, packet->octets + rule->octets);
+            return 0;
         }
         if (!(flags & RULE_DROPS))
             count(&rule_counts, rule->place, packet->octets + rule->octets);
     }
+    return 1;
 }
 
 /* Whether a packet goes on, is dropped, or goes up because a rule needs what it does not show here. */
@@ -133,8 +136,8 @@ INLINE enum reason judge(struct xdp_md *context, struct matched *packet, int *ve
     if (drops == RULES_MAX)
         return FORWARDED;
     struct limited limited = {.place = place, .more = more};
-    count_by_rules(context, packet, drops, &limited);
-    count(&rule_counts, place, packet->octets + more);
+    if (count_by_rules(context, packet, drops, &limited))
+        count(&rule_counts, place, packet->octets + more);
     count(&counts, constants.link * REASON_ROOM + DROPPED, packet->octets);
     *verdict = XDP_DROP;
     return DROPPED;
@@ -152,7 +155,10 @@ INLINE int send(struct xdp_md *context, u32 hop, struct found *found, u32 length
     for (int i = 0; i < 6; i++)
         ethernet->macs[i] = found->macs[i];
     struct limited limited = {.hop = hop, .port = found->port, .length = length};
-    count_by_rules(context, packet, RULES_MAX, &limited);
+    if (UNLIKELY(!count_by_rules(context, packet, RULES_MAX, &limited))) {
+        count(&counts, constants.link * REASON_ROOM + DROPPED, packet->octets);
+        return XDP_DROP;
+    }
     return leave(hop, found->port, length);
 }
 

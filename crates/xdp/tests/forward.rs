@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
 
 use gatewright_tables::{HopIndex, Prefix, RoutesWriter};
-use gatewright_testbed::{Namespace, Needs, Veth};
+use gatewright_testbed::{Namespace, Needs, Veth, wait_until};
 use gatewright_xdp::program::{BpfProgram, Hook, Instruction, TestRun};
 use gatewright_xdp::{
     Forwarding, ForwardingReason, ForwardingRule, Generator, Hop, HopNeighbour, LimitIndex,
@@ -66,6 +66,10 @@ fn main() -> ExitCode {
         ),
         trial("rules_count_and_drop", rules_count_and_drop),
         trial("rules_limit_by_one_bucket", rules_limit_by_one_bucket),
+        trial(
+            "nothing_passes_without_the_program_that_limits",
+            nothing_passes_without_the_program_that_limits,
+        ),
         trial("a_bucket_fills_again", a_bucket_fills_again),
         trial("processors_share_a_bucket", processors_share_a_bucket),
         trial("code_of_the_link_takes_what_goes_up", code_of_the_link_takes_what_goes_up),
@@ -568,6 +572,26 @@ fn rules_limit_by_one_bucket() -> Result<(), Failed> {
     assert!(bench.forwarding.set_limit(LimitIndex(256), [1, 1]).is_err());
     let beyond = rule(RuleAction::Limit(LimitIndex(256)), 1);
     assert!(bench.forwarding.set_rules(0, false, &[beyond]).is_err());
+    Ok(())
+}
+
+/// When the last process that has the maps lets go of them, the kernel takes the program that limits away:
+/// nothing that is limited passes then, and what no rule limits does.
+fn nothing_passes_without_the_program_that_limits() -> Result<(), Failed> {
+    let mut bench = Bench::new(SIZES[1])?;
+    bench.route("198.51.100.0/24", 0)?;
+    bench.route("2001:db8:1::/48", 0)?;
+    bench.forwarding.set_limit(LimitIndex(0), [1, u64::MAX])?;
+    let action = RuleAction::Limit(LimitIndex(0));
+    bench.forwarding.set_rules(0, false, &[ForwardingRule { action, place: 0, header_len: 0 }])?;
+    let (v4, v6) = (to_port(54), ipv6("2001:db8:1::9".parse()?, |_| {}));
+    assert_eq!(bench.run(&v4)?.verdict, XDP_REDIRECT);
+    let Bench { forwarding, program, .. } = bench;
+    drop(forwarding);
+    let verdict = |frame: &[u8]| program.run(frame, 1).unwrap().verdict;
+    // The kernel does so in a moment.
+    assert!(wait_until(Duration::from_secs(30), || verdict(&v4) == XDP_DROP));
+    assert_eq!(verdict(&v6), XDP_REDIRECT);
     Ok(())
 }
 

@@ -55,6 +55,7 @@ mod places;
 mod prefix;
 pub mod primitive;
 mod record_block;
+mod record_run;
 mod release;
 mod resource;
 pub mod resource_type;

@@ -101,7 +101,14 @@ const LABEL_OCTETS: usize = 150;
 /// Octets of the store that an instance with this size of content takes up at most, or else stays in
 /// memory: half as much again for what is escaped, and 512 for the other attributes.
 pub(crate) fn row_octets(size: u64) -> usize {
-    usize::try_from(size.saturating_add(size / 2).saturating_add(512)).unwrap_or(usize::MAX)
+    row_octets_of(1, size, size % 2)
+}
+
+/// [`row_octets`] of so many instances together, with the sum of their sizes, and how many of these
+/// are odd.
+pub(crate) fn row_octets_of(count: usize, sizes: u64, odd_sizes: u64) -> usize {
+    let octets = sizes.saturating_add(sizes.saturating_sub(odd_sizes) / 2);
+    usize::try_from(octets).unwrap_or(usize::MAX).saturating_add(count.saturating_mul(512))
 }
 
 /// Octets of memory of attributes.

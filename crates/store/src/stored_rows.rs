@@ -110,7 +110,7 @@ impl RowsReader {
             let block = read_block(&self.connection, first, key)?;
             let numbers = numbers_from(first);
             let is_wanted = if let Some(mut block) = block {
-                block.decode();
+                block.divide();
                 self.read_rows(Rows::Single(begin..numbers.end), give)?
                     && give(vec![StoredItem::Records(Box::new(block))])
             } else {
@@ -144,19 +144,20 @@ impl RowsReader {
     /// The first rows of those wanted.
     fn rows(&mut self, wanted: &Rows) -> Result<Vec<(u64, std::sync::Arc<str>)>, StoreError> {
         let sum = self.sum;
+        // A limit that is bound would have the statement prepared anew each time.
         let (numbers, some) = match wanted {
             Rows::All(numbers) => (
                 numbers,
                 format!(
                     "SELECT seq, body, {sum} FROM row WHERE seq BETWEEN ?1 AND ?2 \
-                     ORDER BY seq LIMIT ?3"
+                     ORDER BY seq LIMIT {ROWS_READ}"
                 ),
             ),
             Rows::Single(numbers) => (
                 numbers,
                 format!(
                     "SELECT row.seq, body, {sum} FROM single CROSS JOIN row USING (seq) \
-                     WHERE single.seq BETWEEN ?1 AND ?2 ORDER BY single.seq LIMIT ?3"
+                     WHERE single.seq BETWEEN ?1 AND ?2 ORDER BY single.seq LIMIT {ROWS_READ}"
                 ),
             ),
         };
@@ -164,8 +165,7 @@ impl RowsReader {
             return Ok(Vec::new());
         }
         let mut some = self.connection.prepare_cached(&some)?;
-        let bounds =
-            (to_row_id(numbers.start), to_row_id(numbers.end.saturating_sub(1)), ROWS_READ);
+        let bounds = [to_row_id(numbers.start), to_row_id(numbers.end.saturating_sub(1))];
         let (mut found, mut read) = (some.query(bounds)?, Vec::new());
         while let Some(row) = found.next()? {
             let (seq, body) = stored_row(row)?;

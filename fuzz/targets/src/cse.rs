@@ -239,7 +239,8 @@ pub fn record_block(octets: &[u8]) {
     let block = RecordBlock::from_octets(0, whole, present, key);
     assert!(block.is_some(), "the header is ours");
     let Some(block) = block else { return };
-    assert!(block.summaries().count() <= octets.len());
+    let records = u64::try_from(block.summaries().count()).unwrap_or(u64::MAX);
+    assert!(records <= RecordBlock::NUMBERS);
     let items = [StoredItem::Records(Box::new(block))];
     let _refused = Cse::open_stored(config(), Duration::ZERO, items, 1).is_err();
 }

@@ -25,7 +25,7 @@ use crate::answer_octets::AnswerOctets;
 use crate::clock::{Clock, Moment, Now};
 use crate::identity::CseIdentity;
 use crate::limits::Counters;
-use crate::record_block::{ContainerRecords, RecordBlock, container_id};
+use crate::record_block::{BlockRecords, ContainerRecords, RecordBlock, container_id};
 use crate::resource_type::ResourceType;
 use crate::stored::{Damage, InstanceHeader, NoBase, Unreadable};
 use crate::tree::{Slot, Tree};
@@ -156,15 +156,24 @@ impl Cse {
             self.tree.set_name_key(key);
         }
         let mut count = 0;
-        for ContainerRecords { container, mut records } in block.into_containers() {
+        let is_shifted = !self.clock.shifts().is_empty();
+        for ContainerRecords { container, records } in block.into_containers() {
+            let slot = self.container_of_records(container);
+            let mut records = match (slot, records) {
+                (Some(slot), BlockRecords::Run(run, summary)) if !is_shifted => {
+                    count += run.count();
+                    self.ledger.keep_above(run.last().seq);
+                    self.tree.restore_run(slot, run, &summary);
+                    continue;
+                }
+                (_, records) => records.decoded(),
+            };
             count += records.len();
             let Some(last) = records.last() else { continue };
             self.ledger.keep_above(last.seq);
-            if let Some(slot) = self.container_of_records(container) {
-                if !self.clock.shifts().is_empty() {
-                    for record in &mut records {
-                        record.expires = self.postponed(record.seq, record.created, record.expires);
-                    }
+            if let Some(slot) = slot {
+                for record in &mut records {
+                    record.expires = self.postponed(record.seq, record.created, record.expires);
                 }
                 self.tree.restore_records(slot, &records);
                 continue;

@@ -2,6 +2,7 @@
 
 use super::{Instance, Slot};
 use crate::paged::InstanceRecord;
+use crate::record_run::{RecordRun, RunSummary};
 use crate::resource::{Family, Resource};
 use crate::resource_type::ResourceType;
 use std::sync::Arc;
@@ -9,16 +10,30 @@ use std::sync::Arc;
 impl Family {
     /// Adds records of instances, which were created last unless a younger one is resident.
     pub(super) fn restore(&mut self, records: &[InstanceRecord]) {
-        let resident = self.instances.last().map_or(0, |(seq, _)| seq);
         let mut is_first = self.instances.is_empty() && self.paged.is_none();
         for record in records {
-            let is_in_turn = record.created >= self.latest && resident < record.seq;
-            self.is_disordered = !is_first && (self.is_disordered || !is_in_turn);
-            self.latest = record.created;
+            self.note_created(record, is_first);
             self.octets += u64::from(record.size);
             is_first = false;
         }
         self.paged.get_or_insert_default().restore(records);
+    }
+
+    /// Adds a run of such records.
+    pub(super) fn restore_run(&mut self, run: RecordRun, summary: &RunSummary) {
+        self.note_created(&run.first(), self.instances.is_empty() && self.paged.is_none());
+        self.is_disordered |= !summary.created_in_order;
+        self.latest = run.last().created;
+        self.octets = self.octets.saturating_add(summary.sizes);
+        self.paged.get_or_insert_default().restore_run(run, summary);
+    }
+
+    /// Notes when the next instance was created, which may be the first.
+    fn note_created(&mut self, record: &InstanceRecord, is_first: bool) {
+        let resident = self.instances.last().map_or(0, |(seq, _)| seq);
+        let is_in_turn = record.created >= self.latest && resident < record.seq;
+        self.is_disordered = !is_first && (self.is_disordered || !is_in_turn);
+        self.latest = record.created;
     }
 
     /// The instances from this number on, oldest first.

@@ -3,7 +3,8 @@
 use super::{Slot, Tree, resident_octets};
 use crate::name_hash::NameKey;
 use crate::paged::{InstanceRecord, PagedInstances};
-use crate::resource::{Family, Resource, row_octets};
+use crate::record_run::{RecordRun, RunSummary};
+use crate::resource::{Family, Resource, row_octets, row_octets_of};
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -26,10 +27,27 @@ impl Tree {
         self.change_paged(container, |family| {
             family.restore(records);
         });
-        self.paged += records.len();
-        let account = self.account_of(container);
-        self.places.take_up(&account, records.len());
         let stored = records.iter().map(|record| row_octets(record.size.into())).sum();
+        self.take_up_paged(container, records.len(), stored);
+    }
+
+    /// Adds a run of records as [`Self::restore_records`] does.
+    pub(crate) fn restore_run(&mut self, container: Slot, run: RecordRun, summary: &RunSummary) {
+        let Some(holder) = self.get_mut(container) else { return };
+        holder.state = holder.state.max(summary.state.into());
+        holder.modified = holder.modified.max(summary.created);
+        holder.family.get_or_insert_default();
+        let count = run.count();
+        self.change_paged(container, |family| family.restore_run(run, summary));
+        let stored = row_octets_of(count, summary.sizes, summary.odd_sizes);
+        self.take_up_paged(container, count, stored);
+    }
+
+    /// Counts instances of a container that are paged out, with their octets of the store.
+    fn take_up_paged(&mut self, container: Slot, count: usize, stored: usize) {
+        self.paged += count;
+        let account = self.account_of(container);
+        self.places.take_up(&account, count);
         self.stored.take_up(&account, stored);
     }
 

@@ -3,8 +3,9 @@
 use core::time::Duration;
 use gatewright_onem2m::audit::AuditEntry;
 use gatewright_onem2m::{
-    Call, Cse, CseConfig, CseType, Damage, DeviceCall, Input, Now, Operation, Output, ReadRow,
-    Request, ResourceType, Response, RowChange, Status, Token, Unreachable, Unreadable,
+    Call, Cse, CseConfig, CseType, Damage, DeviceCall, Input, NameKey, Now, Operation, Output,
+    ReadRow, RecordBlock, Request, ResourceType, Response, RowChange, Status, StoredItem, Token,
+    Unreachable, Unreadable,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -139,13 +140,33 @@ impl Bench {
     /// The machine after a restart that takes no time, with all that was stored.
     pub(crate) fn restart(&mut self) {
         let beside = self.clock.iter().chain(&self.remembered).map(|line| (0, Arc::clone(line)));
-        let rows = self.rows.iter().map(|(&seq, body)| (seq, Arc::clone(body)));
-        let rows: Vec<_> = beside.chain(rows).collect();
+        let items: Vec<_> = beside.map(StoredItem::from).chain(self.stored_items()).collect();
         let config = self.cse.config().clone();
-        let (cse, unreadable) = Cse::open(config, self.clocks(), rows, self.next_seq).unwrap();
+        let opened = Cse::open_stored(config, self.clocks(), items, self.next_seq);
+        let (cse, unreadable) = opened.unwrap();
         assert_eq!(unreadable, []);
         self.cse = cse;
         self.run();
+    }
+
+    /// What a store gives at a start: if instances leave memory, blocks of records in the place of the
+    /// rows that they cover.
+    fn stored_items(&self) -> Vec<StoredItem> {
+        let has_blocks = self.cse.config().limits.resident_octets.is_some();
+        let (mut items, mut first) = (Vec::new(), 0);
+        while first < self.next_seq {
+            let numbers = first..first + RecordBlock::NUMBERS;
+            let rows =
+                || self.rows.range(numbers.clone()).map(|(&seq, body)| (seq, Arc::clone(body)));
+            let block = RecordBlock::of_rows(first, NameKey::new([1, 2]), rows());
+            let is_single = |(seq, _): &(u64, _)| !has_blocks || !block.present().has(seq - first);
+            items.extend(rows().filter(is_single).map(StoredItem::from));
+            if has_blocks {
+                items.push(StoredItem::Records(Box::new(block)));
+            }
+            first += RecordBlock::NUMBERS;
+        }
+        items
     }
 
     /// What the audit log was told, as it says it.

@@ -6,7 +6,7 @@
 //! | content |
 //! |---|
 //! | count of records, and octets of the last two lines |
-//! | flags: 1 if no record expires before the one before it, 2 if none was created before it; 4 and on for each number of a record that is even, the same in all records but the first |
+//! | flags: 1 if they expire in order, 2 if they were created in order, 4 and on for even numbers |
 //! | the first record |
 //! | the last record, as if it followed the first |
 //! | by how much the highest stateTag, and the latest time of creation, are beyond the last record's |
@@ -16,7 +16,8 @@
 //!
 //! A record is six numbers. Four are differences to the record before it (of the first, to zeros):
 //! number, time of creation, lifetime, stateTag; differences that may be negative are zigzag-coded.
-//! Two are the size, and the hash of the name.
+//! Two are the size, and the hash of the name. One that is the same in all records but the first is
+//! even.
 
 use crate::paged::InstanceRecord;
 use crate::time::Timestamp;

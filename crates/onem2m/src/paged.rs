@@ -7,6 +7,7 @@
 
 use crate::dense::DenseMap;
 use crate::name_hash::NameKey;
+pub(crate) use crate::record_run::InstanceRecord;
 use crate::record_run::{RecordRun, RunSummary};
 use crate::resource::{Resource, push_number};
 use crate::resource_type::ResourceType;
@@ -16,21 +17,6 @@ use serde_json::Map;
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
-
-/// The part of an instance that stays in memory while its text is in the store only.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct InstanceRecord {
-    /// Number of the resource.
-    pub(crate) seq: u64,
-    pub(crate) created: Timestamp,
-    pub(crate) expires: Timestamp,
-    /// `st`.
-    pub(crate) state: u32,
-    /// `cs`.
-    pub(crate) size: u32,
-    /// Hash of the name; 0 if the name was generated from the number.
-    pub(crate) name: u32,
-}
 
 /// A 64-bit number in ascending order, which is aligned as one of 32 bits: a record with its number
 /// takes 36 octets instead of 40.
@@ -132,20 +118,6 @@ impl From<PackedNumber> for u64 {
 }
 
 impl InstanceRecord {
-    /// The record before the first, for differences.
-    pub(crate) const ZERO: Self = Self::unpacked(
-        0,
-        Packed {
-            created: PackedNumber { high: 0, low: 0 },
-            expires: PackedNumber { high: 0, low: 0 },
-            state: 0,
-            size: 0,
-            name: 0,
-        },
-        0,
-        0,
-    );
-
     /// The record of a resident instance, with the hash of its name by this key; `None` if it does not
     /// fit.
     pub(crate) fn of(instance: &Resource, key: NameKey) -> Option<Self> {

@@ -19,7 +19,6 @@
 //! Two are the size, and the hash of the name. One that is the same in all records but the first is
 //! even.
 
-use crate::paged::InstanceRecord;
 use crate::time::Timestamp;
 use core::ops::Range;
 
@@ -32,6 +31,21 @@ const EXPIRES_IN_ORDER: u64 = 1;
 const CREATED_IN_ORDER: u64 = 2;
 /// Factor of the flags of even numbers.
 const EVEN: u64 = 4;
+
+/// The part of an instance that stays in memory while its text is in the store only.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct InstanceRecord {
+    /// Number of the resource.
+    pub(crate) seq: u64,
+    pub(crate) created: Timestamp,
+    pub(crate) expires: Timestamp,
+    /// `st`.
+    pub(crate) state: u32,
+    /// `cs`.
+    pub(crate) size: u32,
+    /// Hash of the name; 0 if the name was generated from the number.
+    pub(crate) name: u32,
+}
 
 /// Records of one container, oldest first, coded.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -61,6 +75,18 @@ pub(crate) struct RunSummary {
     /// Sum of the sizes, and how many of them are odd.
     pub(crate) sizes: u64,
     pub(crate) odd_sizes: u64,
+}
+
+impl InstanceRecord {
+    /// The record before the first, for differences.
+    pub(crate) const ZERO: Self = Self {
+        seq: 0,
+        created: Timestamp::from_micros(0),
+        expires: Timestamp::from_micros(0),
+        state: 0,
+        size: 0,
+        name: 0,
+    };
 }
 
 impl RecordRun {

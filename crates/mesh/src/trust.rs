@@ -9,6 +9,7 @@
 //! of a key that only the two share, any other with a signature; what nodes pass on for others has
 //! its origin's signature, too.
 
+mod allowance;
 mod curve;
 mod hex;
 mod hmac;
@@ -19,6 +20,7 @@ use crate::bridge::BridgePort;
 use crate::edge::Adjacency;
 use crate::identity::NodeId;
 use crate::layout::{AuthenticationHeader, AuthenticationHeaderFields};
+use allowance::{Allowance, ForeignIndices};
 use core::fmt;
 use core::time::Duration;
 use gatewright_packet::{LinkAddress, LinkIndex};
@@ -57,8 +59,12 @@ const CHALLENGE_INTERVAL: Duration = Duration::from_millis(300);
 /// How long the answer to a challenge is accepted (RFC 8967 §4.3.1.2).
 const CHALLENGE_LIFE: Duration = Duration::from_secs(30);
 
-/// Challenges sent and answered in a second at the most.
+/// Challenges sent in a second at the most; as many answers to known indices, and as many to others.
 const CHALLENGES_PER_SECOND: u32 = 200;
+
+/// Answers to one neighbour's challenges with unknown indices in a second at the most: a neighbour sends a
+/// challenge each [`CHALLENGE_INTERVAL`], so more are recorded ones.
+const UNKNOWN_ANSWERS_PER_SECOND: u32 = 20;
 
 /// Counters behind the newest that may still arrive: a word.
 const WINDOW: u32 = 64;
@@ -196,10 +202,14 @@ pub(crate) enum Verdict {
 }
 
 /// What is known of a neighbour's counters.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, Default)]
 struct PeerCounters {
     /// Its index, when it has answered a challenge.
     index: Option<u64>,
+    /// Other indices with which it has challenged this node.
+    foreign: ForeignIndices,
+    /// Answers to these challenges.
+    answers: Allowance,
     newest: u32,
     /// A bit for each counter up to the newest.
     seen: u64,
@@ -212,6 +222,23 @@ struct PeerCounters {
 }
 
 impl PeerCounters {
+    /// Whether a counter of the known index could still be taken.
+    fn is_new(&self, counter: u32) -> bool {
+        let behind = self.newest.saturating_sub(counter);
+        counter > self.newest || (behind < WINDOW && self.seen >> behind & 1 == 0)
+    }
+
+    /// Whether a challenge was sent just now.
+    fn is_challenged(&self, now: Duration) -> bool {
+        self.challenged_at.is_some_and(|at| now.saturating_sub(at) < CHALLENGE_INTERVAL)
+    }
+
+    /// Whether this is the answer to the challenge that waits for it.
+    fn awaits(&self, now: Duration, nonce: u64) -> bool {
+        let since = self.challenged_at.map_or(Duration::MAX, |at| now.saturating_sub(at));
+        self.nonce == Some(nonce) && since <= CHALLENGE_LIFE
+    }
+
     /// Whether a counter of the known index is new (RFC 9467: those that were overtaken may be).
     fn take(&mut self, counter: u32) -> bool {
         if counter > self.newest {
@@ -249,8 +276,10 @@ pub(crate) struct Authentication {
     index: u64,
     counter: u32,
     peers: BTreeMap<HeardPeer, PeerCounters>,
-    second: Duration,
-    challenges: u32,
+    challenges: Allowance,
+    /// Answers to challenges with known indices, and to others.
+    known_answers: Allowance,
+    unknown_answers: Allowance,
 }
 
 impl Authentication {
@@ -279,8 +308,9 @@ impl Authentication {
             index: 0,
             counter: 0,
             peers: BTreeMap::new(),
-            second: Duration::ZERO,
-            challenges: 0,
+            challenges: Allowance::default(),
+            known_answers: Allowance::default(),
+            unknown_answers: Allowance::default(),
         };
         this.index = this.draw();
         Some(this)
@@ -359,17 +389,16 @@ impl Authentication {
         (message, trailer): (&[u8], &[u8]),
         role: MessageRole,
     ) -> Verdict {
+        if let Some(verdict) = self.judge_unsigned(now, at, trailer, role) {
+            return verdict;
+        }
         let head = match self.verified((now, at), from, own, (message, trailer)) {
             Ok(head) => head,
             Err(verdict) => return verdict,
         };
         let known = self.peers.get_mut(&at);
         match (role, known) {
-            (MessageRole::Reply(nonce), Some(peer)) => {
-                let since = peer.challenged_at.map_or(Duration::MAX, |at| now.saturating_sub(at));
-                if peer.nonce != Some(nonce) || since > CHALLENGE_LIFE {
-                    return Verdict::Replayed;
-                }
+            (MessageRole::Reply(nonce), Some(peer)) if peer.awaits(now, nonce) => {
                 peer.nonce = None;
                 peer.heard_at = now;
                 (peer.index, peer.newest) = (Some(head.index), head.counter);
@@ -377,13 +406,48 @@ impl Authentication {
                 peer.seen = u64::MAX;
                 Verdict::Accepted
             }
-            (MessageRole::Reply(_), None) => Verdict::Replayed,
+            (MessageRole::Reply(_), _) => Verdict::Replayed,
             (_, Some(peer)) if peer.index == Some(head.index) => {
                 peer.heard_at = now;
                 if peer.take(head.counter) { Verdict::Accepted } else { Verdict::Replayed }
             }
+            (MessageRole::Challenge, _) => {
+                let peer = self.meet(now, at);
+                if !peer.foreign.take(now, head.index, head.counter) {
+                    return Verdict::Replayed;
+                }
+                Verdict::Unknown(self.challenge(now, at))
+            }
             _ => Verdict::Unknown(self.challenge(now, at)),
         }
+    }
+
+    /// The verdict on a signed message that does not depend on its signature, while checks of signatures are
+    /// scarce: recorded messages shall not spend the rest.
+    fn judge_unsigned(
+        &self,
+        now: Duration,
+        at: HeardPeer,
+        trailer: &[u8],
+        role: MessageRole,
+    ) -> Option<Verdict> {
+        let Scheme::OfMembers(membership) = &self.scheme else { return None };
+        if !membership.is_scarce(now) {
+            return None;
+        }
+        let head = AuthenticationHeader::split(trailer).ok()?.0.fields();
+        let peer = self.peers.get(&at).filter(|_| head.algorithm == SIGNATURE)?;
+        let is_old = match role {
+            MessageRole::Reply(nonce) => !peer.awaits(now, nonce),
+            _ if peer.index == Some(head.index) => !peer.is_new(head.counter),
+            MessageRole::Challenge => !peer.foreign.is_new(head.index, head.counter),
+            MessageRole::Ordinary => {
+                // It could bring nothing but the sender's key.
+                let is_met = membership.shared(at.node).is_some();
+                return (is_met && peer.is_challenged(now)).then_some(Verdict::Unknown(None));
+            }
+        };
+        is_old.then_some(Verdict::Replayed)
     }
 
     /// The trailer of a message whose MAC or signature is right.
@@ -435,23 +499,20 @@ impl Authentication {
         }
     }
 
-    /// The nonce of a challenge to a neighbour, unless one was sent just now.
-    fn challenge(&mut self, now: Duration, at: HeardPeer) -> Option<u64> {
+    /// What is known of a neighbour, which may be new.
+    fn meet(&mut self, now: Duration, at: HeardPeer) -> &mut PeerCounters {
         if !self.peers.contains_key(&at) {
             self.make_room();
-            let unknown = PeerCounters {
-                index: None,
-                newest: 0,
-                seen: 0,
-                nonce: None,
-                challenged_at: None,
-                heard_at: now,
-            };
-            self.peers.insert(at, unknown);
         }
-        let last = self.peers.get(&at).and_then(|peer| peer.challenged_at);
-        let lately = last.is_some_and(|last| now.saturating_sub(last) < CHALLENGE_INTERVAL);
-        if lately || !self.may_challenge(now) {
+        let unknown = || PeerCounters { heard_at: now, ..PeerCounters::default() };
+        self.peers.entry(at).or_insert_with(unknown)
+    }
+
+    /// The nonce of a challenge to a neighbour, unless one was sent just now.
+    fn challenge(&mut self, now: Duration, at: HeardPeer) -> Option<u64> {
+        if self.meet(now, at).is_challenged(now)
+            || !self.challenges.take(now, CHALLENGES_PER_SECOND)
+        {
             return None;
         }
         let nonce = self.draw();
@@ -473,13 +534,17 @@ impl Authentication {
         }
     }
 
-    /// Whether a challenge may be sent or answered now.
-    pub(crate) fn may_challenge(&mut self, now: Duration) -> bool {
-        if now.saturating_sub(self.second) >= Duration::from_secs(1) {
-            (self.second, self.challenges) = (now, 0);
+    /// Whether a challenge with this verdict is answered now. What was recorded can only spend what is kept
+    /// for unknown indices.
+    pub(crate) fn may_answer(&mut self, now: Duration, at: HeardPeer, verdict: Verdict) -> bool {
+        match verdict {
+            Verdict::Accepted => self.known_answers.take(now, CHALLENGES_PER_SECOND),
+            Verdict::Unknown(_) => {
+                self.meet(now, at).answers.take(now, UNKNOWN_ANSWERS_PER_SECOND)
+                    && self.unknown_answers.take(now, CHALLENGES_PER_SECOND)
+            }
+            Verdict::Forged | Verdict::Replayed | Verdict::Limited => false,
         }
-        self.challenges = self.challenges.saturating_add(1);
-        self.challenges <= CHALLENGES_PER_SECOND
     }
 }
 

@@ -16,7 +16,8 @@ use gatewright_mesh::{
 };
 use gatewright_wire::mpls::Label;
 use segment::{
-    Frame, MS, STRANGER, Segment, address, alive, judge_receivers, node, own_address, written,
+    Frame, MS, STRANGER, Segment, address, alive, judge_receivers, node, own_address,
+    replay_challenges, written,
 };
 use std::collections::BTreeSet;
 
@@ -100,6 +101,13 @@ fn who_is_not_admitted_is_not_heard() {
     mesh.run_for(5_000 * MS);
     assert_eq!(mesh.nodes[0].neighbours(), [mesh.nodes[1].id()], "without the revoked one");
     assert_eq!(mesh.nodes[1].neighbours().len(), 2, "where it is not revoked");
+}
+
+/// Recorded challenges use up neither the answers that a neighbour which starts again needs, nor the checks of
+/// signatures.
+#[test]
+fn recorded_challenges_keep_no_neighbour_out() {
+    replay_challenges(members(2), member);
 }
 
 /// Messages for one neighbour have a MAC of the key that the two share; all others, and challenges

@@ -18,7 +18,8 @@ use gatewright_mesh::{
 };
 use gatewright_wire::mpls::Label;
 use segment::{
-    MS, STRANGER, Segment, address, alive, id, judge_receivers, node, own_address, written,
+    MS, STRANGER, Segment, address, alive, id, judge_receivers, node, own_address,
+    replay_challenges, written,
 };
 
 fn psk(octet: &str) -> MeshTrust {
@@ -90,6 +91,13 @@ fn what_was_recorded_is_not_accepted_again() {
     // All of them, and the first of the new start.
     let dropped = |counters: MeshCounters| counters.unknown_index + counters.replayed;
     assert_eq!(dropped(mesh.counters(1)), dropped(counters) + count + 1);
+}
+
+/// Recorded challenges do not use up the answers that a neighbour which starts again needs.
+#[test]
+fn recorded_challenges_keep_no_neighbour_out() {
+    let trust = psk("5a");
+    replay_challenges(Segment::new(2, &trust), |index, epoch| node(index, epoch, &trust));
 }
 
 /// The same in an open mesh: the old start's messages end what the new one has built.

@@ -76,10 +76,8 @@ impl MeshNode {
             _ => MessageRole::Ordinary,
         };
         let verdict = authentication.judge(now, at, (from, own), parts, role);
-        let is_fresh = matches!(verdict, Verdict::Accepted | Verdict::Unknown(_));
         if let Message::Challenge(nonce) = *message
-            && is_fresh
-            && authentication.may_challenge(now)
+            && authentication.may_answer(now, at, verdict)
         {
             self.send_back(at, from, &Message::ChallengeReply(nonce));
         }

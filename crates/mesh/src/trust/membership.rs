@@ -168,6 +168,12 @@ impl Membership {
         if self.checks > CHECKS_PER_SECOND { Err(Verdict::Limited) } else { Ok(()) }
     }
 
+    /// Whether half of the checks in this second are spent.
+    pub(super) fn is_scarce(&self, now: Duration) -> bool {
+        now.saturating_sub(self.second) < Duration::from_secs(1)
+            && self.checks >= CHECKS_PER_SECOND / 2
+    }
+
     /// Learns a neighbour's key, and derives the one that both share.
     pub(super) fn meet(&mut self, public: MeshPublicKey) {
         let node = public.node();

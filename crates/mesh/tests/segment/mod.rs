@@ -7,6 +7,7 @@ use gatewright_mesh::{
     MeshTrust, NodeId, PathClass, PathId, Profile, RelayDelay,
 };
 use gatewright_packet::{LinkAddress, LinkIndex};
+use gatewright_sim::Random;
 use std::time::Duration;
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
@@ -153,4 +154,70 @@ pub(crate) fn judge_receivers(mut mesh: Segment) {
     mesh.inject(1, address(STRANGER), &octets);
     let after = [mesh.counters(1), mesh.counters(2)].map(|counters| counters.forged);
     assert_eq!(after, before.map(|forged| forged + 1));
+}
+
+/// Type of a CHALLENGE (the protocol's page).
+const CHALLENGE: u8 = 10;
+
+/// Time until two nodes have heard each other and the first one has a path to the second, which has just been
+/// started; each ms a stranger sends some of what was recorded.
+fn time_to_a_path(
+    mesh: &mut Segment,
+    started: MeshNode,
+    replayed: &[Frame],
+    random: &mut Random,
+) -> Duration {
+    mesh.nodes[1] = started;
+    mesh.events.clear();
+    let start = mesh.now;
+    let mut is_sent = false;
+    while mesh.now < start + 20_000 * MS {
+        for _ in 0..if replayed.is_empty() { 0 } else { 5 } {
+            let at = random.below(replayed.len().try_into().unwrap());
+            let (from, to, octets) = &replayed[usize::try_from(at).unwrap()];
+            let to = (0..2).find(|&node| *to == Some(own_address(node))).unwrap();
+            mesh.inject(to, own_address(*from), octets);
+        }
+        mesh.run_for(MS);
+        let has = |at: usize, is: fn(&MeshEvent) -> bool| {
+            mesh.events.iter().any(|(node, event)| *node == at && is(event))
+        };
+        let is_up = |event: &MeshEvent| matches!(event, MeshEvent::NeighbourUp(_));
+        let is_found = |event: &MeshEvent| matches!(event, MeshEvent::PathFound { .. });
+        if has(0, is_found) {
+            break;
+        }
+        if !is_sent && has(0, is_up) && has(1, is_up) {
+            mesh.send(0, 1);
+            is_sent = true;
+        }
+    }
+    mesh.now - start
+}
+
+/// A stranger sends 5,000 recorded challenges a second, of several starts of two nodes, while one of them starts
+/// again: it takes part as soon as without the stranger.
+pub(crate) fn replay_challenges(mut mesh: Segment, start: impl Fn(usize, u32) -> MeshNode) {
+    let mut random = Random::new(1);
+    for epoch in 2..6 {
+        for index in 0..2 {
+            mesh.nodes[index] = start(index, epoch);
+            mesh.run_for(2_000 * MS);
+        }
+    }
+    let is_challenge = |frame: &&Frame| frame.2.get(1) == Some(&CHALLENGE);
+    let replayed: Vec<Frame> = mesh.recorded.iter().filter(is_challenge).cloned().collect();
+    assert!(replayed.len() >= 10, "{}", replayed.len());
+    for epoch in 6..10 {
+        let alone = time_to_a_path(&mut mesh, start(1, epoch), &[], &mut random);
+        let attacked = time_to_a_path(&mut mesh, start(1, epoch + 10), &replayed, &mut random);
+        assert!(attacked <= alone + 1_000 * MS, "{attacked:?}, without the stranger {alone:?}");
+        let before = [0, 1].map(|node| mesh.counters(node));
+        for (from, to, octets) in &replayed {
+            let to = (0..2).find(|&node| *to == Some(own_address(node))).unwrap();
+            mesh.inject(to, own_address(*from), octets);
+        }
+        let replays = |node: usize| mesh.counters(node).replayed - before[node].replayed;
+        assert_eq!(replays(0) + replays(1), replayed.len().try_into().unwrap(), "none is answered");
+    }
 }

@@ -68,6 +68,12 @@ const RIVALS_MAX: usize = 32;
 /// Between announcements of stations.
 const ANNOUNCE_GAP: Duration = Duration::from_millis(100);
 
+/// Destinations of frames that a port got in vain, in one of its hellos at the most; how long after a hello
+/// one that it has not listed is listed; and between two frames that tell a switch of one address.
+const STRAYS_MAX: usize = 64;
+const STRAY_GAP: Duration = Duration::from_millis(100);
+const TELL_GAP: Duration = Duration::from_secs(1);
+
 /// Interval of the sweep over stations.
 const SWEEP: Duration = Duration::from_secs(5);
 
@@ -110,6 +116,10 @@ struct PortState {
     rivals: BTreeMap<PortKey, Rival>,
     /// The last station that a hello has listed.
     listed: NodeId,
+    /// Destinations of frames that arrived since the last hello while the port did not forward, and those
+    /// that this hello has listed.
+    strays: BTreeSet<NodeId>,
+    listed_strays: BTreeSet<NodeId>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -151,6 +161,8 @@ pub(crate) struct Bridge {
     unknown: BTreeMap<NodeId, Duration>,
     /// Nodes and stations elsewhere, until when they are remembered.
     remote: BTreeMap<NodeId, Duration>,
+    /// Addresses of which the switch at a port was told when another port got frames for them.
+    told: BTreeMap<(BridgePort, NodeId), Duration>,
     /// Stations to announce, and when that was done last.
     news: BTreeSet<NodeId>,
     announced_at: Option<Duration>,
@@ -252,6 +264,8 @@ impl Bridge {
             decided_at: now,
             rivals: BTreeMap::new(),
             listed: NodeId(0),
+            strays: BTreeSet::new(),
+            listed_strays: BTreeSet::new(),
         };
         self.ports.insert(port, state);
         true
@@ -401,6 +415,42 @@ impl Bridge {
     /// Nodes and stations elsewhere.
     pub(crate) fn remote(&self) -> Vec<NodeId> {
         self.remote.keys().copied().collect()
+    }
+
+    /// A port that does not forward got a frame: a switch has its destination at the wrong port, or none at
+    /// all. The next hello lists it, so that the port that forwards tells the switch.
+    pub(crate) fn stray(
+        &mut self,
+        now: Duration,
+        port: BridgePort,
+        (source, destination): (NodeId, NodeId),
+    ) {
+        let is_here = self.stations.get(&destination).is_some_and(|known| known.port == port);
+        let is_of_ports = [source, destination].iter().any(|&it| self.is_of_a_port(now, port, it));
+        if is_here || is_of_ports || !destination.is_station_address() {
+            return;
+        }
+        let Some(state) = self.ports.get_mut(&port) else { return };
+        if state.strays.len() >= STRAYS_MAX || !state.strays.insert(destination) {
+            return;
+        }
+        if !state.listed_strays.contains(&destination) {
+            state.hello_at = state.hello_at.min(now.max(state.said_at + STRAY_GAP));
+        }
+    }
+
+    /// Whether the switch at a port may be told now of an address that is not there.
+    pub(crate) fn may_tell(&mut self, now: Duration, port: BridgePort, address: NodeId) -> bool {
+        let is_fresh = |at: Duration| now.saturating_sub(at) < TELL_GAP;
+        if self.told.len() >= STATIONS_MAX {
+            self.told.retain(|_, at| is_fresh(*at));
+        }
+        let key = (port, address);
+        if self.told.len() >= STATIONS_MAX || self.told.get(&key).is_some_and(|&at| is_fresh(at)) {
+            return false;
+        }
+        self.told.insert(key, now);
+        true
     }
 
     /// Packets to a station show that it is in use.
@@ -558,7 +608,7 @@ impl Bridge {
     }
 
     /// The hellos that are due: port, whether it is ready, whether it forwards, and some of its stations,
-    /// another part each time.
+    /// another part each time; of a port that does not forward, destinations of frames that it got.
     pub(crate) fn hellos(
         &mut self,
         now: Duration,
@@ -576,8 +626,12 @@ impl Bridge {
                 .ports
                 .get(&port)
                 .map_or((NodeId(0), false), |state| (state.listed, state.forwards));
-            let stations = if forwards { self.list(port, listed, most) } else { Vec::new() };
+            let mut stations = if forwards { self.list(port, listed, most) } else { Vec::new() };
             let Some(state) = self.ports.get_mut(&port) else { continue };
+            state.listed_strays = core::mem::take(&mut state.strays);
+            if !forwards {
+                stations.extend(state.listed_strays.iter().take(most));
+            }
             state.listed = stations.last().copied().unwrap_or_default();
             state.said_at = now;
             state.hello_at = now + HELLO_INTERVAL;

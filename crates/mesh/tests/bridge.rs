@@ -150,6 +150,36 @@ fn another_node_takes_over() {
     }
 }
 
+/// Both nodes of a segment start again, one after the other: the one that takes over has heard nothing of the
+/// stations elsewhere, and the switch has them at the port that stands by.
+#[test]
+fn a_node_that_has_started_lately_takes_over() {
+    for seed in 0..5 {
+        let mut world = world(Topology::ring(4), seed);
+        let (shared, far) = (world.add_segment(&[0, 1]), world.add_segment(&[2]));
+        let (a, b) = (world.add_station(shared), world.add_station(far));
+        world.run_for(3 * SECOND);
+        for station in [a, b] {
+            world.station_broadcast(station);
+        }
+        pings(&mut world, (a, b), 2 * SECOND);
+        for round in 0..4 {
+            let what = format!("seed {seed}, round {round}");
+            let [first] = world.forwarders(shared)[..] else { panic!("{what}: one forwards") };
+            world.kill(1 - first);
+            world.reboot(1 - first);
+            pings(&mut world, (a, b), 6 * SECOND);
+            world.kill(first);
+            pings(&mut world, (a, b), 200 * MS);
+            world.reboot(first);
+            let (_, hole) = pings(&mut world, (a, b), 5 * SECOND);
+            assert!(hole <= TAKEOVER_MAX + 500 * MS, "{what}: {hole:?}");
+            assert_eq!(world.forwarders(shared), [1 - first], "{what}");
+        }
+        assert_sound(&world);
+    }
+}
+
 /// A station that moves to another node is found again when it has said something there.
 #[test]
 fn a_station_that_moves_is_found_again() {

@@ -2,12 +2,13 @@
 
 use super::MeshNode;
 use crate::bridge::{Bridge, BridgePort, HeardHello, Learnt, PortVerdict};
-use crate::edge::MeshOutput;
+use crate::edge::{MeshOutput, PathClass};
 use crate::identity::{NodeId, PathId, Reason};
 use crate::message::{Message, PortHello, STATIONS_LISTED_MAX, nodes, station_list};
 use crate::trust::{HeardPeer, Medium};
 use core::time::Duration;
 use gatewright_packet::LinkAddress;
+use std::collections::BTreeSet;
 
 impl MeshNode {
     /// Counters of the bridge ports since the start.
@@ -47,6 +48,9 @@ impl MeshNode {
     ) -> PortVerdict {
         if !self.bridge.forwards(port) {
             self.bridge.counters.standby += 1;
+            if let Some(destination) = destination {
+                self.bridge.stray(now, port, (source, destination));
+            }
             return PortVerdict::Drop;
         }
         let own = self.settings.id;
@@ -183,7 +187,58 @@ impl MeshNode {
         if self.bridge.hear(now, (self.settings.id, port), from, &heard) {
             self.port_changed(now, port, self.bridge.forwards(port));
         }
+        if !hello.forwards && self.bridge.forwards(port) {
+            let strays = hello.stations().take(STATIONS_LISTED_MAX);
+            self.draw_strays(now, port, strays);
+        }
         self.tick_bridge(now);
+    }
+
+    /// A port of the same segment that does not forward got frames for these addresses. The switch is told of
+    /// those that this node reaches elsewhere; others are searched, and may be listed again.
+    fn draw_strays(
+        &mut self,
+        now: Duration,
+        port: BridgePort,
+        strays: impl Iterator<Item = NodeId>,
+    ) {
+        let mut addresses = Vec::new();
+        for address in strays.filter(|address| address.is_station_address()) {
+            let is_elsewhere = match self.bridge.port_of(address) {
+                Some(at) => at != port,
+                None => self.reaches(address),
+            };
+            if is_elsewhere {
+                if self.bridge.may_tell(now, port, address) {
+                    addresses.push(address);
+                }
+            } else if self.bridge.port_of(address).is_none()
+                && !self.bridge.is_own_port(address)
+                && !self.bridge.is_unknown(now, address)
+            {
+                self.want_path(now, address, PathClass::default());
+            }
+        }
+        if !addresses.is_empty() {
+            self.output(MeshOutput::Teach { port, addresses });
+        }
+    }
+
+    /// Whether an address is the own one, that of a neighbour, or one to which there is a path.
+    fn reaches(&self, address: NodeId) -> bool {
+        let is_up = || self.near.all.iter().any(|(at, it)| at.node == address && it.up);
+        let has_path = || self.destinations.get(&address).is_some_and(|it| !it.paths.is_empty());
+        address == self.settings.id || is_up() || has_path()
+    }
+
+    /// Addresses that this node reaches elsewhere than on its segments, as far as it knows.
+    fn reached(&self) -> Vec<NodeId> {
+        let neighbours = self.near.all.keys().map(|at| at.node);
+        let known = neighbours.chain(self.destinations.keys().copied());
+        let known = known.filter(|&it| self.bridge.port_of(it).is_none() && self.reaches(it));
+        let all: BTreeSet<NodeId> =
+            self.bridge.remote().into_iter().chain([self.settings.id]).chain(known).collect();
+        all.into_iter().collect()
     }
 
     /// A port begins or ceases to forward.
@@ -197,7 +252,7 @@ impl MeshNode {
             }
             self.bridge.announce_all(port);
             // Switches know them at the port that has forwarded until now.
-            let addresses = self.bridge.remote();
+            let addresses = self.reached();
             self.output(MeshOutput::Teach { port, addresses });
         } else {
             self.end_served(now, &stations);

@@ -221,3 +221,27 @@ fn a_link_far_from_the_present_path_is_used_again() {
     used(&mut world, 2 * SECOND);
     assert!(over(&world).contains(&true));
 }
+
+/// The long way around is faster than the direct link, and so is found first: both ends take the shorter path
+/// when they know it, not only the one that has searched.
+#[test]
+fn both_ends_of_a_search_take_the_shorter_path() {
+    let slow = Duration::from_millis(5);
+    let mut topology = Topology::ring(6);
+    for link in topology.links.iter_mut().filter(|link| link.ends.iter().sum::<usize>() == 1) {
+        for direction in &mut link.directions {
+            direction.delay = slow;
+        }
+    }
+    let mut world = MeshWorld::new(topology, Profile::Default, 1, |_| {});
+    world.run_for(Duration::from_secs(1));
+    world.ping(0, 1, PathClass::BULK);
+    world.run_for(Duration::from_secs(1));
+    for (from, to) in [(0, 1), (1, 0)] {
+        let number = world.ping(from, to, PathClass::BULK);
+        world.run_for(Duration::from_secs(1));
+        let rtt = 2 * (slow + Duration::from_micros(20));
+        assert_eq!(world.pings()[number].rtt, Some(rtt), "{from} to {to}");
+    }
+    assert!(world.violations().is_empty(), "{:?}", world.violations());
+}

@@ -53,6 +53,8 @@ pub(super) struct Consideration {
     pub(super) at: Duration,
     background: bool,
     backup: BackupSearch,
+    /// Whether this end searches for a backup; the other end only compares.
+    searches: bool,
 }
 
 impl Consideration {
@@ -60,7 +62,18 @@ impl Consideration {
     /// follow.
     pub(super) fn first(now: Duration, paths: u8) -> Self {
         let at = if paths > 1 { now + CONSIDER } else { now };
-        Self { at, background: false, backup: BackupSearch::None }
+        Self { at, background: false, backup: BackupSearch::None, searches: true }
+    }
+
+    /// The choice at the end that has not searched, after the first path that it learns or a later one.
+    pub(super) fn learnt(now: Duration, is_first: bool) -> Self {
+        let (at, backup) = (now + CONSIDER, BackupSearch::None);
+        Self { at, background: !is_first, backup, searches: false }
+    }
+
+    /// Whether this end has searched.
+    pub(super) const fn searches(&self) -> bool {
+        self.searches
     }
 }
 
@@ -84,7 +97,7 @@ impl MeshNode {
         known.optimise_at = Some(now + base * 2_u32.pow(known.backoff) + jitter);
         known.backoff = BACKOFF_MAX.min(known.backoff + 1);
         let (at, backup) = (now + CONSIDER, BackupSearch::None);
-        known.consideration = Some(Consideration { at, background: true, backup });
+        known.consideration = Some(Consideration { at, background: true, backup, searches: true });
         let mut query = self.in_background(destination, longest.saturating_add(3), longest);
         if is_back {
             // A path over the link need not be the first that is found.
@@ -111,6 +124,10 @@ impl MeshNode {
             self.improve(destination, class, consideration.background);
         }
         self.choose(now, destination);
+        if !consideration.searches {
+            self.compare_again(now, destination);
+            return;
+        }
         if self.is_classic() || self.is_covered(destination) {
             return;
         }
@@ -137,6 +154,18 @@ impl MeshNode {
             _ => RequestRelays::All,
         };
         self.ask(now, RouteQuery { relays, ..query });
+    }
+
+    /// Where a path was better for the first time, compares again after the interval in which the other end
+    /// searches, which may have found others by then.
+    fn compare_again(&mut self, now: Duration, destination: NodeId) {
+        let at = now + self.settings.optimise_interval;
+        let Some(known) = self.destinations.get_mut(&destination) else { return };
+        if known.better.iter().any(Option::is_some) {
+            let again =
+                Consideration { at, background: true, backup: BackupSearch::None, searches: false };
+            known.consideration.get_or_insert(again);
+        }
     }
 
     /// A query for other paths to a destination that has one: all nodes relay it. Where the longest path is

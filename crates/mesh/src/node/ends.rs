@@ -357,18 +357,24 @@ impl MeshNode {
         }
         let base = self.settings.optimise_interval;
         let jitter = self.random.time_below(base / 4);
+        let is_classic = self.is_classic();
         let Some(known) = self.destinations.get_mut(&destination) else { return false };
         let search = known.search.take();
         known.expected_until = None;
         if known.paths.contains(&path) {
             return false;
         }
+        let is_first = known.paths.is_empty();
         known.paths.push(path);
-        // Only the end that has searched optimises; the other learns the path from the reply.
+        // Only the end that has searched optimises; the other learns the path from the reply, and compares.
         if path.origin == self.settings.id {
             let paths = search.map_or(PATHS_OFFERED, |search| search.paths);
-            known.consideration.get_or_insert(Consideration::first(now, paths));
+            let searching = known.consideration.filter(Consideration::searches);
+            let first = || Consideration::first(now, paths);
+            known.consideration = Some(searching.unwrap_or_else(first));
             known.optimise_at.get_or_insert(now + base + jitter);
+        } else if !is_classic {
+            known.consideration.get_or_insert(Consideration::learnt(now, is_first));
         }
         true
     }

@@ -103,6 +103,44 @@ test('names and values from the network are text', async () => {
   await close();
 });
 
+test('each device has its state, in the list and by itself', async () => {
+  const { page, close } = await open(await recorded('health'), {}, 'devices');
+  await page.waitForSelector('table a');
+  const states = await page.locator('table tbody td:nth-child(3)').allTextContents();
+  assert.deepEqual(states, ['associated', 'silent', 'not associated']);
+  await page.click('table tbody tr:nth-child(2) a');
+  await page.waitForSelector('dd:has-text("silent")');
+  assert.match(await page.textContent('[aria-label="Device"] dl'), /Last heard/);
+  await close();
+});
+
+test('a narrow window has each button of a link inside', async () => {
+  const viewport = { width: 400, height: 800 };
+  const recording = await recorded('router');
+  for (const status of recording.status)
+    for (const link of status.links ?? [])
+      link.addresses = ['192.0.2.201/24', '2001:db8:1234:5678:9abc:def0:1234:5678/64'];
+  const { page, close } = await open(recording, { viewport }, 'network');
+  await page.waitForSelector('button:has-text("Take down")');
+  for (const button of await page.locator('button:has-text("Take")').all()) {
+    const { x, width } = await button.boundingBox();
+    assert.ok(x + width <= viewport.width, `it ends at ${x + width}`);
+  }
+  await close();
+});
+
+test('the marks of an empty chart read differently', async () => {
+  const recording = await recorded('router');
+  for (const status of recording.status) status.sojourn = [];
+  const { page, close } = await open(recording, {}, 'overview');
+  await page.waitForSelector('figure text[text-anchor="end"]');
+  for (const chart of await page.locator('figure').all()) {
+    const marks = await chart.locator('text[text-anchor="end"]').allTextContents();
+    assert.equal(new Set(marks).size, marks.length, marks.join(', '));
+  }
+  await close();
+});
+
 test('without a token the page asks for one', async () => {
   const { page, close } = await open(await recorded('router'), { role: null });
   await page.fill('#token', 'guessed');

@@ -27,7 +27,8 @@ const { ofMesh, meshviewer } = await load('topology');
 const { ground } = await load('granted');
 const { curve } = await load('readings');
 const { causes } = await load('health');
-const { path, scale, spread, steps, TIME_STEPS } = await load('plot');
+const { eventsOf, stateOf } = await load('devices');
+const { marksOf, path, scale, spread, steps, TIME_STEPS } = await load('plot');
 
 test('the time of a layer is the mean of what was measured between two looks', () => {
   assert.equal(mean({ packets: 10, ns: 500 }, { packets: 30, ns: 2500 }), 100);
@@ -226,6 +227,42 @@ test('readings that are no numbers make no curve', () => {
   assert.equal(curve([{ ...reading('1'), content: '{"value":"98"}' }]).values[0], 98);
 });
 
+test('a curve has a gap where no reading came for a few usual intervals', () => {
+  const at = (seconds) => ({ name: 'x', created: new Date(seconds * 1000).toISOString(), content: 7 });
+  const drawn = curve([0, 5, 10, 15, 135, 140].map(at));
+  assert.deepEqual(drawn.times, [0, 5, 10, 15, 75, 135, 140]);
+  assert.deepEqual(drawn.values, [7, 7, 7, 7, null, 7, 7]);
+  for (const none of [[0], [0, 300], [0, 60, 120, 300], [0, 0.1, 0.2, 9, 9.1]])
+    assert.deepEqual(curve(none.map(at)).times, none, 'late, but no gap');
+});
+
+test('a device has a state, and an application entity has none', () => {
+  const text = (associated, silent) => stateOf({ associated, silent })?.text;
+  assert.equal(text(true, false), 'associated');
+  assert.equal(text(false, false), 'not associated');
+  assert.equal(text(false, true), 'silent');
+  assert.equal(text(true, true), 'silent');
+  assert.equal(stateOf({ associated: null, silent: null, last_heard: null }), null);
+});
+
+test('events of a device are those that name it, without who has read its values', () => {
+  const event = (kind, text, fields = {}) => ({ kind, text, fields });
+  const events = [
+    event('web-read', 'ops reads values of "/gw/phd-0247000100000001/spo2"'),
+    event('device-silent', 'nothing is heard', { device: '0247000100000001' }),
+    event('device-associated', '0247000100000001 associates'),
+    event('device-associated', '0247000100000002 associates'),
+  ];
+  const found = eventsOf({ name: 'phd-0247000100000001' }, events);
+  assert.deepEqual(found, [events[1], events[2]]);
+});
+
+test('no two marks of an axis read the same', () => {
+  assert.deepEqual(marksOf([0, 1], 3, delay), [0, 1], 'an empty chart');
+  assert.deepEqual(marksOf([0, 10], 4, delay), [0, 5, 10]);
+  assert.deepEqual(marksOf([0, 1], 3, String), [0, 0.5, 1]);
+});
+
 test('marks of an axis are at round values, at most so many distances apart', () => {
   assert.deepEqual(steps([0, 10], 4), [0, 5, 10]);
   assert.deepEqual(steps([0, 0.23], 3), [0, 0.1, 0.2]);
@@ -246,7 +283,7 @@ test('an axis shows all values with some room', () => {
 test('a curve has a gap where there is no value', () => {
   const [times, values] = [[0, 1, 2, 3], [1, null, 3, 2]];
   const [x, y] = [scale([0, 3], [0, 30]), scale([0, 4], [40, 0])];
-  assert.equal(path(times, values, x, y), 'M0 30M20 10L30 20');
+  assert.equal(path(times, values, x, y), 'M0 30h0M20 10L30 20');
   assert.equal(path(times, values, x, y, 40), 'M0 40V30V40ZM20 40V10L30 20V40Z');
   assert.equal(path(times, values, x, y, -1), 'M0 30h0M20 10h0M30 20h0');
   assert.equal(path([], undefined, x, y, 40), '');

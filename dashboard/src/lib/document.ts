@@ -184,6 +184,10 @@ export interface Device {
   labels: string[];
   changed: string | null;
   containers: string[];
+  /** Null for an application entity that is no device's, as the next two are. */
+  associated: boolean | null;
+  silent: boolean | null;
+  last_heard: string | null;
 }
 
 export interface Devices {

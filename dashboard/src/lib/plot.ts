@@ -36,6 +36,15 @@ export function steps([low, high]: Range, most: number, among?: number[]): numbe
   return found;
 }
 
+/** Marks at round values that read differently, at most so many distances apart. */
+export function marksOf(range: Range, most: number, text: (value: number) => string): number[] {
+  for (let fewer = most; fewer > 1; fewer -= 1) {
+    const found = steps(range, fewer);
+    if (new Set(found.map(text)).size === found.length) return found;
+  }
+  return steps(range, 1);
+}
+
 /**
  * The path of a curve, with gaps where there is no value. With `down` each piece is closed at this
  * height; below zero it is a point for each value.
@@ -49,8 +58,11 @@ export function path(
 ): string {
   let text = '';
   let last: number | null = null;
+  let alone = false;
   const close = () => {
     if (last !== null && down !== undefined && down >= 0) text += `V${down}Z`;
+    // A value between two gaps is a point.
+    else if (last !== null && alone && down === undefined) text += 'h0';
     last = null;
   };
   times.forEach((time, index) => {
@@ -60,6 +72,7 @@ export function path(
     if (down === -1) text += `M${left} ${top}h0`;
     else if (last === null) text += down === undefined ? `M${left} ${top}` : `M${left} ${down}V${top}`;
     else text += `L${left} ${top}`;
+    alone = last === null;
     last = left;
   });
   close();

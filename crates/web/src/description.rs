@@ -154,12 +154,12 @@ impl Site {
         self: &Arc<Self>,
         asked: &Asked<'_>,
     ) -> Result<WebAnswer, WebRefusal> {
-        let seen = asked.version_seen("/api/v1/config")?;
+        let seen = asked.versions_seen("/api/v1/config")?;
         let role = asked.caller.role.unwrap_or(AccessRole::Viewer);
         self.begin_change(asked).await?;
         let done = self.ask(move |gateway| {
             let file = DescriptionFile::read(gateway)?;
-            if seen != "*" && seen != file.etag {
+            if !seen.admit(&file.etag) {
                 return Ok(None);
             }
             Ok(Some((file.etag.clone(), file.reload(gateway, role))))

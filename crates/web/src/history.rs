@@ -76,12 +76,12 @@ impl Site {
         asked: &Asked<'_>,
         body: Incoming,
     ) -> Result<WebAnswer, WebRefusal> {
-        let seen = asked.version_seen("/api/v1/config/history")?;
+        let seen = asked.versions_seen("/api/v1/config/history")?;
         let RollBackRequest { number } = read_json(&asked.head.headers, body).await?;
         asked.concerns(&format!("description {number}"));
         self.begin_change(asked).await?;
         let done = self.ask(move |gateway| {
-            if seen != "*" && history(gateway).is_ok_and(|(etag, _)| etag != seen) {
+            if history(gateway).is_ok_and(|(etag, _)| !seen.admit(&etag)) {
                 return Ok(None);
             }
             Ok(Some(api::answer(ControlRequest::RollBack { number }, gateway)))

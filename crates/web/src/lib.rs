@@ -24,6 +24,7 @@ mod openapi;
 mod page;
 mod part;
 mod places;
+mod precondition;
 mod probes;
 mod query;
 mod reads;

@@ -8,6 +8,7 @@ use crate::{
     counters::{WebCounters, count},
     openapi, page,
     places::ConnectionPlace,
+    precondition::SeenVersions,
     probes::Readiness,
     query::Query,
     reads::LoggedReads,
@@ -28,7 +29,7 @@ use hyper::{
     Request, StatusCode,
     body::{Bytes, Incoming},
     header::{
-        ALLOW, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, IF_MATCH, RETRY_AFTER, SET_COOKIE,
+        ALLOW, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, SET_COOKIE,
         WWW_AUTHENTICATE,
     },
     http::request::Parts,
@@ -96,17 +97,13 @@ impl Asked<'_> {
         let _first = self.about.set(what.chars().take(ABOUT_MAX).collect());
     }
 
-    /// The version that the caller has seen, as the field If-Match says it (RFC 9110 §13.1.1); `at` is
-    /// where versions are.
+    /// The versions that the caller has seen, as the field If-Match says it; `at` is where versions are.
     ///
     /// # Errors
     ///
-    /// 428 without the field.
-    pub(crate) fn version_seen(&self, at: &str) -> Result<HeaderValue, WebRefusal> {
-        self.head.headers.get(IF_MATCH).cloned().ok_or_else(|| {
-            let why = format!("the field If-Match is missing: it has the ETag of {at}, or *");
-            WebRefusal::new(StatusCode::PRECONDITION_REQUIRED, why)
-        })
+    /// As of [`SeenVersions::read`].
+    pub(crate) fn versions_seen(&self, at: &str) -> Result<SeenVersions, WebRefusal> {
+        SeenVersions::read(&self.head.headers, at)
     }
 
     /// Notes that the request has changed nothing, so that the audit log gets no entry.

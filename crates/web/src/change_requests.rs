@@ -14,8 +14,8 @@ pub(crate) struct ChangeRequest {
     pub(crate) summary: &'static str,
     /// Members of the body: name, type, whether it has to be there.
     pub(crate) members: &'static [(&'static str, &'static str, bool)],
-    /// The member of the answer, with its type.
-    pub(crate) answer: (&'static str, &'static str),
+    /// Members of the answer, with their types.
+    pub(crate) answer: &'static [(&'static str, &'static str)],
 }
 
 /// All changes.
@@ -38,63 +38,63 @@ pub(crate) static CHANGES: &[ChangeRequest] = &[
             ("match", "object", false),
             ("rules", "array", false),
         ],
-        answer: ("id", "integer"),
+        answer: &[("id", "integer"), ("warnings", "array")],
     },
     ChangeRequest {
         endpoint: Endpoint::Detach,
         name: "detach",
         summary: "Detaches a handler.",
         members: &[("id", "integer", true)],
-        answer: ("id", "integer"),
+        answer: &[("id", "integer")],
     },
     ChangeRequest {
         endpoint: Endpoint::SetLink,
         name: "set-link",
         summary: "Takes a link down, or up again.",
         members: &[("name", "string", true), ("up", "boolean", true)],
-        answer: ("up", "boolean"),
+        answer: &[("name", "string"), ("up", "boolean")],
     },
     ChangeRequest {
         endpoint: Endpoint::AddRoute,
         name: "add-route",
         summary: "Adds a route to `default`, an address or a network, by a next hop, a link or both.",
         members: &[("to", "string", true), ("via", "string", false), ("link", "string", false)],
-        answer: ("routes", "array"),
+        answer: &[("routes", "array")],
     },
     ChangeRequest {
         endpoint: Endpoint::RemoveRoute,
         name: "remove-route",
         summary: "Removes the routes to a destination.",
         members: &[("to", "string", true)],
-        answer: ("routes", "array"),
+        answer: &[("routes", "array")],
     },
     ChangeRequest {
         endpoint: Endpoint::AddNeighbour,
         name: "add-neighbour",
         summary: "Sets the link-layer address of a neighbour.",
         members: &[("address", "string", true), ("mac", "string", true), ("link", "string", false)],
-        answer: ("neighbours", "array"),
+        answer: &[("neighbours", "array")],
     },
     ChangeRequest {
         endpoint: Endpoint::RemoveNeighbour,
         name: "remove-neighbour",
         summary: "Forgets a neighbour.",
         members: &[("address", "string", true), ("link", "string", false)],
-        answer: ("neighbours", "array"),
+        answer: &[("neighbours", "array")],
     },
     ChangeRequest {
         endpoint: Endpoint::FlushNeighbours,
         name: "flush-neighbours",
         summary: "Forgets all learnt neighbours, or those of one link.",
         members: &[("link", "string", false)],
-        answer: ("neighbours", "array"),
+        answer: &[("neighbours", "array")],
     },
     ChangeRequest {
         endpoint: Endpoint::SetLogLevel,
         name: "set-log-level",
         summary: "Writes events from another severity on, until the next reload.",
         members: &[("level", "string", true)],
-        answer: ("level", "string"),
+        answer: &[("level", "string")],
     },
 ];
 

@@ -3,10 +3,13 @@
 //! What is served and what is described cannot differ: both read the same table, and each endpoint has
 //! its entry here.
 
+mod schemas;
+
 use crate::{
     change_requests::ChangeRequest,
     routes::{Endpoint, ROUTES, WebRoute},
 };
+use schemas::{object, with_items};
 use serde_json::{Map, Value, json};
 
 /// What an endpoint takes and answers.
@@ -21,12 +24,15 @@ struct Described {
     media_type: &'static str,
     /// The schema of the answer.
     answer: Value,
+    /// The schemas of answers of other statuses that say more than `Error`.
+    others: Vec<(&'static str, Value)>,
 }
 
 impl Described {
     fn json(summary: &'static str, answer: Value) -> Self {
         let media_type = crate::answer::JSON;
-        Self { summary, query: &[], fields: &[], body: None, media_type, answer }
+        let others = Vec::new();
+        Self { summary, query: &[], fields: &[], body: None, media_type, answer, others }
     }
 }
 
@@ -52,13 +58,14 @@ pub(crate) fn document() -> Value {
                 "token": { "type": "http", "scheme": "bearer" },
                 "session": { "type": "apiKey", "in": "cookie", "name": "gatewright" },
             },
-            "schemas": { "Error": error() },
+            "schemas": { "Error": schemas::error() },
         },
     })
 }
 
 fn operation(route: &WebRoute) -> Value {
-    let Described { summary, query, fields, body, media_type, answer } = described(route.endpoint);
+    let Described { summary, query, fields, body, media_type, answer, others } =
+        described(route.endpoint);
     let of_query = query.iter().map(|(name, kind, meaning)| {
         let schema = json!({ "type": kind });
         json!({ "name": name, "in": "query", "schema": schema, "description": meaning })
@@ -70,19 +77,20 @@ fn operation(route: &WebRoute) -> Value {
         })
     });
     let parameters: Vec<Value> = of_query.chain(of_fields).collect();
+    let response = |why: &str, media_type: &str, schema: Value| json!({ "description": why, "content": { media_type: { "schema": schema } } });
+    let refused = "Refused, or not possible now.";
+    let error = json!({ "$ref": "#/components/schemas/Error" });
+    let mut responses = Map::new();
+    responses.insert("200".to_owned(), response("Done.", media_type, answer));
+    responses.insert("default".to_owned(), response(refused, crate::answer::JSON, error));
+    responses.extend(others.into_iter().map(|(status, schema)| {
+        (status.to_owned(), response(refused, crate::answer::JSON, schema))
+    }));
     let mut operation = json!({
         "summary": summary,
         "operationId": format!("{:?}", route.endpoint),
         "parameters": parameters,
-        "responses": {
-            "200": { "description": "Done.", "content": { media_type: { "schema": answer } } },
-            "default": {
-                "description": "Refused, or not possible now.",
-                "content": {
-                    "application/json": { "schema": { "$ref": "#/components/schemas/Error" } },
-                },
-            },
-        },
+        "responses": responses,
     });
     if let Some(operation) = operation.as_object_mut() {
         if let Some(role) = route.role {
@@ -98,25 +106,6 @@ fn operation(route: &WebRoute) -> Value {
     operation
 }
 
-/// An object with these members, all of which are there; `array`, `object` and the like are types.
-fn object(members: &[(&str, &str)]) -> Value {
-    let properties: Map<String, Value> = (members.iter())
-        .map(|(name, kind)| {
-            let schema = match kind.strip_suffix('?') {
-                Some(kind) => json!({ "type": [kind, "null"] }),
-                None => json!({ "type": kind }),
-            };
-            ((*name).to_owned(), schema)
-        })
-        .collect();
-    let required: Vec<&str> = members.iter().map(|(name, _)| *name).collect();
-    json!({ "type": "object", "properties": properties, "required": required })
-}
-
-fn error() -> Value {
-    object(&[("error", "string")])
-}
-
 fn role() -> Value {
     object(&[("role", "string?")])
 }
@@ -124,37 +113,31 @@ fn role() -> Value {
 fn described(endpoint: Endpoint) -> Described {
     match endpoint {
         Endpoint::Live => Described::json("The process runs.", object(&[("live", "boolean")])),
-        Endpoint::Ready => Described::json(
-            "Whether each link is up and the workers run; 503 if not. Callers without a role see \
-             `ready` alone.",
-            json!({
-                "type": "object",
-                "properties": {
-                    "ready": { "type": "boolean" }, "causes": { "type": "array" },
-                },
-                "required": ["ready"],
-            }),
-        ),
+        Endpoint::Ready => Described {
+            others: vec![("503", schemas::readiness())],
+            ..Described::json(
+                "Whether each link is up and the workers run; 503 if not. Callers without a role see \
+                 `ready` alone.",
+                schemas::readiness(),
+            )
+        },
         Endpoint::Metrics => Described {
             media_type: gatewright_gateway::metrics::OPEN_METRICS,
             ..Described::json("Metrics as OpenMetrics text.", json!({ "type": "string" }))
         },
         Endpoint::OpenApi => Described::json(
             "This description.",
-            object(&[("openapi", "string"), ("paths", "object")]),
+            object(&[
+                ("openapi", "string"),
+                ("info", "object"),
+                ("paths", "object"),
+                ("components", "object"),
+            ]),
         ),
         Endpoint::Session | Endpoint::BeginSession | Endpoint::EndSession => of_session(endpoint),
         Endpoint::Status => Described::json(
             "The document of `gatewright status --json`, at most 250 ms old.",
-            object(&[
-                ("planes", "object"),
-                ("uptime", "object"),
-                ("links", "array"),
-                ("layers", "array"),
-                ("ways", "array"),
-                ("parts", "array"),
-                ("events", "array"),
-            ]),
+            schemas::status(),
         ),
         Endpoint::Stream => Described {
             fields: &[("Last-Event-ID", false, "The last event that the client has.")],
@@ -249,8 +232,15 @@ fn changed(endpoint: Endpoint) -> Described {
     let Some(change) = ChangeRequest::of(endpoint) else {
         return Described::json("", json!({}));
     };
+    let keys = match endpoint {
+        Endpoint::Attach => schemas::handler_keys(),
+        _ => Map::new(),
+    };
     let properties: Map<String, Value> = (change.members.iter())
-        .map(|(name, kind, _)| ((*name).to_owned(), json!({ "type": kind })))
+        .map(|(name, kind, _)| {
+            let schema = keys.get(*name).cloned().unwrap_or_else(|| json!({ "type": kind }));
+            ((*name).to_owned(), schema)
+        })
         .collect();
     let required: Vec<&str> =
         change.members.iter().filter(|(.., needed)| *needed).map(|(name, ..)| *name).collect();
@@ -259,7 +249,7 @@ fn changed(endpoint: Endpoint) -> Described {
             "type": "object", "properties": properties, "required": required,
             "additionalProperties": false,
         })),
-        ..Described::json(change.summary, object(&[change.answer]))
+        ..Described::json(change.summary, object(change.answer))
     }
 }
 
@@ -282,6 +272,8 @@ fn of_lab(endpoint: Endpoint) -> Described {
 /// The endpoints about kept descriptions.
 fn kept(endpoint: Endpoint) -> Described {
     let changes = object(&[("number", "integer"), ("changes", "array")]);
+    let changes = with_items(changes, &[("changes", schemas::change())]);
+    let refused = vec![("409", schemas::refused_description())];
     match endpoint {
         Endpoint::Differences => Described {
             query: &[(
@@ -289,15 +281,17 @@ fn kept(endpoint: Endpoint) -> Described {
                 "integer",
                 "The number of the kept description; the newest if not given.",
             )],
+            others: refused,
             ..Described::json("What a return to a kept description would change.", changes)
         },
         Endpoint::RollBack => Described {
             fields: &[(
                 "If-Match",
                 true,
-                "The ETag of /api/v1/config/history that the caller has seen, or *.",
+                "The ETag of /api/v1/config/history that the caller has seen, several, or *.",
             )],
             body: Some(object(&[("number", "integer")])),
+            others: refused,
             ..Described::json(
                 "Has the gateway take a kept description again: all of it or nothing.",
                 changes,
@@ -318,43 +312,47 @@ fn inside(endpoint: Endpoint) -> Described {
             "Layers, edges and handlers of the workers' graph with their counters, and `measured`: \
              packets, and ns for all of them, in batches that are measured until 3 s after the last \
              look, one in a millisecond at most.",
-            object(&[
-                ("layers", "array"),
-                ("edges", "array"),
-                ("workers", "array"),
-                ("attached", "array"),
-                ("measured_runs", "integer"),
-            ]),
+            schemas::graph(),
         ),
         Endpoint::Mesh => Described::json(
             "The document of `gatewright mesh status --json`, with all known nodes; 404 without a mesh.",
-            object(&[("node", "string"), ("nodes", "array"), ("destinations", "array")]),
+            schemas::mesh(),
         ),
         Endpoint::Devices => Described::json(
             "Devices by their AEs, with their containers, whether they are associated or silent, when they \
              were last heard, and the counters of their listener.",
-            object(&[("devices", "array"), ("cut", "boolean"), ("counters", "array")]),
+            schemas::devices(),
         ),
         Endpoint::Resources => resources(),
         Endpoint::Config => Described::json(
             "The description's file: text, findings, and what a reload would change.",
-            object(&[
-                ("file", "string"),
-                ("text", "string"),
-                ("etag", "string"),
-                ("findings", "array"),
-                ("differences", "array"),
-            ]),
+            with_items(
+                object(&[
+                    ("file", "string"),
+                    ("text", "string"),
+                    ("etag", "string"),
+                    ("findings", "array"),
+                    ("differences", "array"),
+                ]),
+                &[("findings", schemas::finding()), ("differences", schemas::change())],
+            ),
         ),
         _ => Described {
             fields: &[(
                 "If-Match",
                 true,
-                "The ETag of /api/v1/config that the caller has seen, or *.",
+                "The ETag of /api/v1/config that the caller has seen, several, or *.",
             )],
+            others: vec![
+                ("409", schemas::refused_description()),
+                ("422", schemas::wrong_description()),
+            ],
             ..Described::json(
                 "Has the gateway take the file: all of it or nothing.",
-                object(&[("changes", "array"), ("findings", "array")]),
+                with_items(
+                    object(&[("changes", "array"), ("findings", "array")]),
+                    &[("changes", schemas::change()), ("findings", schemas::finding())],
+                ),
             )
         },
     }
@@ -362,15 +360,6 @@ fn inside(endpoint: Endpoint) -> Described {
 
 /// The endpoint of resources.
 fn resources() -> Described {
-    let resource = object(&[
-        ("at", "string"),
-        ("name", "string"),
-        ("type", "string"),
-        ("attributes", "object"),
-        ("children", "array"),
-        ("cut", "boolean"),
-        ("granted", "object?"),
-    ]);
     Described {
         query: &[
             ("at", "string", "The resource's address; the CSEBase if not given."),
@@ -398,27 +387,9 @@ fn resources() -> Described {
              `granted` says what grants the look: by `role`, or to `as` by `policy` with rule, \
              originators and operations, by `owner`, `registered`, …; null if nothing does. With \
              `latest`, `since` or `until` it is a container's readings instead.",
-            json!({ "oneOf": [resource, readings()] }),
+            schemas::resource_or_readings(),
         )
     }
-}
-
-/// A container's readings: `cut` is there with `since` or `until`.
-fn readings() -> Value {
-    let instance = json!({
-        "type": "object",
-        "properties": {
-            "name": { "type": "string" }, "created": { "type": ["string", "null"] }, "content": {},
-        },
-        "required": ["name", "created", "content"],
-    });
-    json!({
-        "type": "object",
-        "properties": {
-            "instances": { "type": "array", "items": instance }, "cut": { "type": "boolean" },
-        },
-        "required": ["instances"],
-    })
 }
 
 /// The endpoints that show packets and messages on their way.
@@ -430,7 +401,7 @@ fn traced(endpoint: Endpoint) -> Described {
                 "properties": {
                     "at": { "type": "string", "description": "frame, ether:ipv4, …" },
                     "side": { "type": "string", "description": "receive, transmit; both if not given" },
-                    "which": { "type": "object" },
+                    "which": schemas::which(),
                     "count": { "type": "integer", "minimum": 1, "maximum": 1000 },
                     "seconds": { "type": "number", "maximum": 60 },
                 },
@@ -448,7 +419,7 @@ fn traced(endpoint: Endpoint) -> Described {
                 "type": "object",
                 "properties": {
                     "position": { "type": "string", "description": "gateway:NAME/HANDLER; packets if not given" },
-                    "which": { "type": "object" },
+                    "which": schemas::which(),
                     "count": { "type": "integer", "minimum": 1, "maximum": 16 },
                     "seconds": { "type": "number", "maximum": 60 },
                 },

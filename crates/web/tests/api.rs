@@ -18,13 +18,14 @@ mod common;
 mod started;
 
 use common::{DESCRIPTION, split};
-use gatewright_gateway::LogLevel;
+use gatewright_gateway::{BalanceStatus, HopDelay, LogLevel};
 use gatewright_onem2m::ResourceType;
 use gatewright_store::{last_entries, verify};
 use gatewright_web::tokens::AccessRole;
 use serde_json::{Value, json};
 use started::{REPORT, Started, audited};
 use std::{
+    collections::BTreeMap,
     fs,
     path::Path,
     time::{Duration, Instant},
@@ -225,10 +226,14 @@ fn the_description_is_shown_to_administrators_and_taken_in_the_version_that_was_
     fs::write(&started.file, &with_log).unwrap();
     let (status, _, body) = reload(AccessRole::Operator, &format!("If-Match: {tag}\r\n"));
     assert_eq!(status, 412, "{body}");
+    let unquoted = format!("If-Match: {}\r\n", tag.trim_matches('"'));
+    let (status, _, body) = reload(AccessRole::Operator, &unquoted);
+    assert!(status == 400 && body.contains("quotation marks"), "{body}");
     let (_, head, changed) = config();
     assert_eq!(changed["differences"][0]["what"], "[log] level");
     let tag = head.lines().find_map(|line| line.strip_prefix("etag: ")).unwrap().to_owned();
-    let (status, _, body) = reload(AccessRole::Operator, &format!("If-Match: {tag}\r\n"));
+    let list = format!("If-Match: \"of another\", {tag}\r\n");
+    let (status, _, body) = reload(AccessRole::Operator, &list);
     assert_eq!(status, 200, "{body}");
     let done: Value = serde_json::from_str(&body).unwrap();
     assert_eq!(done["changes"][0]["what"], "[log] level");
@@ -526,49 +531,52 @@ fn a_report_of_the_lab_is_listed_and_opened_in_a_sandbox() {
     assert_eq!(elsewhere.get("/api/v1/lab/reports", "").0, 404);
 }
 
-/// Each path that is served is described and the other way round, and each answer has the members that
-/// its description requires.
+/// Each path that is served is described and the other way round, and no answer has a member that its
+/// description does not name.
 #[test]
 fn the_description_of_the_api_is_true() {
-    let started = Started::new();
+    let started = Started::with(LINK, Path::to_owned);
     with_a_reading(&started);
     let (status, head, document) = started.get(AccessRole::Admin, "/api/v1/openapi.json");
     assert!(status == 200 && head.contains("etag: "), "{head}");
     assert_eq!(document["openapi"], "3.1.0");
-    let paths = document["paths"].as_object().unwrap();
+    let described = ApiDescription(document);
+    let paths = described.0["paths"].as_object().unwrap();
     assert!(paths.len() >= 14, "{} paths", paths.len());
     for (path, methods) in paths {
         for (method, operation) in methods.as_object().unwrap() {
             let content = &operation["responses"]["200"]["content"];
-            let (kind, content) = content.as_object().unwrap().iter().next().unwrap();
+            let kind = content.as_object().unwrap().keys().next().unwrap();
             let may_stream = kind == "text/event-stream";
             if method != "get" || may_stream {
                 continue;
             }
             let (status, head, body) = started.served.get(path, &started.bearer(AccessRole::Admin));
-            if path == "/api/v1/mesh" {
-                assert_eq!(status, 404, "{path}");
-                continue;
-            }
-            assert_eq!(status, 200, "{path}: {body}");
-            assert!(head.contains(&format!("content-type: {kind}")), "{path}: {head}");
-            if kind == "application/json" {
-                fits(path, &serde_json::from_str(&body).unwrap(), &content["schema"]);
+            let expected = if path == "/api/v1/mesh" { 404 } else { 200 };
+            assert_eq!(status, expected, "{path}: {body}");
+            assert!(
+                status != 200 || head.contains(&format!("content-type: {kind}")),
+                "{path}: {head}"
+            );
+            if status != 200 || kind == "application/json" {
+                described.fits("get", path, status, &body);
             }
             let role = operation.get("x-role").and_then(Value::as_str);
-            let stranger = started.served.get(path, "").0;
+            let (stranger, _, body) = started.served.get(path, "");
             assert_eq!(stranger == 401, role.is_some(), "{path} is described for {role:?}");
+            if stranger == 401 || path == "/readyz" {
+                described.fits("get", path, stranger, &body);
+            }
         }
     }
     let container = "?at=/gw/phd-1/pulse-rate";
-    let schema = &paths["/api/v1/resources"]["get"]["responses"]["200"]["content"];
-    let schema = &schema["application/json"]["schema"];
     for query in ["", "&latest=2", "&since=2026-01-31T08:00:00Z"] {
         let path = format!("/api/v1/resources{container}{query}");
         let (status, _, answer) = started.get(AccessRole::Operator, &path);
         assert_eq!(status, 200, "{path}: {answer}");
-        fits(&path, &answer, schema);
+        described.fits("get", "/api/v1/resources", status, &answer.to_string());
     }
+    changes_and_refusals_are_described(&started, &described);
     let page = fs::read_to_string(format!("{}/../../docs/web.md", env!("CARGO_MANIFEST_DIR")));
     let page = page.unwrap();
     for path in paths.keys() {
@@ -576,8 +584,105 @@ fn the_description_of_the_api_is_true() {
     }
 }
 
-/// Checks the members that a schema requires, and their types (JSON Schema 2020-12).
+/// A link whose segment is in memory.
+const LINK: &str =
+    "[link.lan]\nmode = \"segment\"\nsegment = \"one\"\naddresses = [\"192.0.2.1/24\"]\n";
+
+/// What changes answer, and what is answered where a change or the readiness is refused.
+fn changes_and_refusals_are_described(started: &Started, described: &ApiDescription) {
+    let post = |path: &str, expected: u16, body: &Value| {
+        let path = format!("/api/v1/{path}");
+        let fields = "If-Match: *\r\n";
+        let text = body.to_string();
+        let (status, _, body) = started.post(AccessRole::Operator, &path, fields, &text);
+        assert_eq!(status, expected, "{path} {text}: {body}");
+        described.fits("post", &path, status, &body);
+    };
+    let rule = json!({ "verdict": "drop", "not_source": ["192.0.2.0/24"] });
+    let filter = json!({ "handler": "filter", "at": "ether:ipv4", "rules": [rule] });
+    described.takes("/api/v1/handlers/attach", &filter);
+    post("handlers/attach", 200, &filter);
+    let drops = json!({ "handler": "drop", "at": "ether:ipv4", "match": { "protocol": "tcp", "port": 23 } });
+    described.takes("/api/v1/handlers/attach", &drops);
+    post("handlers/attach", 200, &drops);
+    let graph = started.get(AccessRole::Viewer, "/api/v1/graph").2;
+    described.fits("get", "/api/v1/graph", 200, &graph.to_string());
+    post("handlers/detach", 200, &json!({ "id": graph["attached"][0]["id"] }));
+    post("handlers/detach", 400, &json!({ "id": 77 }));
+    let neighbour = json!({ "address": "192.0.2.9", "mac": "02:00:00:00:00:09" });
+    post("neighbours/add", 200, &neighbour);
+    post("routes/add", 200, &json!({ "to": "198.51.100.0/24", "via": "192.0.2.9" }));
+    post("routes/remove", 200, &json!({ "to": "198.51.100.0/24" }));
+    post("neighbours/remove", 200, &json!({ "address": "192.0.2.9" }));
+    post("neighbours/flush", 200, &json!({}));
+    post("link", 200, &json!({ "name": "lan", "up": false }));
+    for fields in ["", &started.bearer(AccessRole::Viewer)] {
+        let (status, _, body) = started.served.get("/readyz", fields);
+        assert_eq!(status, 503, "{body}");
+        described.fits("get", "/readyz", status, &body);
+    }
+    post("link", 200, &json!({ "name": "lan", "up": true }));
+    post("config/rollback", 200, &json!({ "number": 1 }));
+    post("config/rollback", 409, &json!({ "number": 77 }));
+    let path = "/api/v1/config/differences";
+    let (status, _, body) = started.get(AccessRole::Operator, &format!("{path}?number=77"));
+    assert_eq!(status, 409, "{body}");
+    described.fits("get", path, status, &body.to_string());
+    for (text, expected) in [
+        ("[cse]\nbase = \"gw\"\nid = \"no\"\n", 422),
+        ("[cse]\nbase = \"other\"\nid = \"/gw\"\n", 409),
+    ] {
+        fs::write(&started.file, text).unwrap();
+        post("reload", expected, &json!({}));
+        let config = started.get(AccessRole::Admin, "/api/v1/config").2;
+        described.fits("get", "/api/v1/config", 200, &config.to_string());
+    }
+    // What is in a status only now and then.
+    let mut status = started.served.gateway.status().unwrap();
+    status.fallback = Some("it is refused".to_owned());
+    status.hops = vec![HopDelay { name: "mesh".to_owned(), median_ms: None, budget_ms: 1.0 }];
+    status.gateway.measured_runs = Some(1);
+    status.balances = vec![BalanceStatus {
+        name: "all".to_owned(),
+        policy: "delay",
+        admitted: 0,
+        refused: BTreeMap::new(),
+        relays: Vec::new(),
+    }];
+    let text = serde_json::to_string(&status).unwrap();
+    described.fits("get", "/api/v1/status", 200, &text);
+}
+
+/// The description of the API.
+struct ApiDescription(Value);
+
+impl ApiDescription {
+    /// Checks an answer against the schema of its status.
+    #[track_caller]
+    fn fits(&self, method: &str, path: &str, status: u16, body: &str) {
+        let responses = &self.0["paths"][path][method]["responses"];
+        let response = responses.get(status.to_string()).unwrap_or(&responses["default"]);
+        let schema = &response["content"]["application/json"]["schema"];
+        let schema = match schema["$ref"].as_str() {
+            Some(at) => self.0.pointer(at.trim_start_matches('#')).unwrap(),
+            None => schema,
+        };
+        let answer = serde_json::from_str(body).unwrap_or_else(|error| panic!("{body}: {error}"));
+        fits(&format!("{method} {path} {status}"), &answer, schema);
+    }
+
+    /// Checks a body of a `POST`.
+    #[track_caller]
+    fn takes(&self, path: &str, body: &Value) {
+        let content = &self.0["paths"][path]["post"]["requestBody"]["content"];
+        fits(path, body, &content["application/json"]["schema"]);
+    }
+}
+
+/// Checks a document against a schema (JSON Schema 2020-12), as if each schema that names members said
+/// `additionalProperties: false`.
 fn fits(path: &str, document: &Value, schema: &Value) {
+    assert!(schema.is_object(), "{path}: not described: {document}");
     if let Some(schemas) = schema["oneOf"].as_array() {
         let required = |schema: &Value| schema["required"].as_array().unwrap().clone();
         let has_all = |schema: &&Value| {
@@ -587,10 +692,8 @@ fn fits(path: &str, document: &Value, schema: &Value) {
         let [schema] = fitting[..] else { panic!("{path}: fits {}: {document}", fitting.len()) };
         return fits(path, document, schema);
     }
-    for name in schema["required"].as_array().unwrap() {
-        let name = name.as_str().unwrap();
-        let member = document.get(name).unwrap_or_else(|| panic!("{path}: no {name}: {document}"));
-        let kind = match member {
+    if let Some(told) = schema.get("type") {
+        let kind = match document {
             Value::Null => "null",
             Value::Bool(_) => "boolean",
             Value::Number(number) if number.is_f64() => "number",
@@ -599,8 +702,21 @@ fn fits(path: &str, document: &Value, schema: &Value) {
             Value::Array(_) => "array",
             Value::Object(_) => "object",
         };
-        let told = &schema["properties"][name]["type"];
         let fits = told == kind || told.as_array().is_some_and(|all| all.contains(&kind.into()));
-        assert!(fits, "{path}: {name} is {kind}, described as {told}");
+        assert!(fits, "{path} is {kind}, described as {told}");
+    }
+    for name in schema["required"].as_array().into_iter().flatten() {
+        assert!(document.get(name.as_str().unwrap()).is_some(), "{path}: no {name}: {document}");
+    }
+    if let Some(properties) = schema["properties"].as_object() {
+        for (name, member) in document.as_object().into_iter().flatten() {
+            let place = format!("{path} {name}");
+            fits(&place, member, properties.get(name).unwrap_or(&Value::Null));
+        }
+    }
+    if let Some(items) = schema.get("items") {
+        for item in document.as_array().into_iter().flatten() {
+            fits(path, item, items);
+        }
     }
 }

@@ -17,6 +17,14 @@ fn station(address: LinkAddress) -> String {
     if address.is_none() { "another station".to_owned() } else { format!("the station {address}") }
 }
 
+/// What is said of a shared VLAN for which the kernel has no interface.
+fn without_interface(name: &str, device: &str, tag: u16) -> String {
+    format!(
+        "link {name} is down: the kernel has no VLAN interface with its tag {tag} on {device}, so that \
+         nothing is routed over it; `ip link add link {device} type vlan id {tag}` makes one"
+    )
+}
+
 /// The part whose events these are.
 const PART: &str = "links";
 
@@ -172,10 +180,8 @@ impl Control {
         let before = std::mem::replace(&mut self.without_interface, now);
         for link in self.without_interface.iter().filter(|link| !before.contains(link)) {
             let (name, device) = (self.name(*link), self.device_name(*link));
-            let text = format!(
-                "link {name} is down: the kernel has no VLAN interface with its tag on {device}, so that \
-                 nothing is routed over it; `ip link add link {device} type vlan id` makes one"
-            );
+            let tag = self.kernel.as_ref().and_then(|kernel| kernel.tag_of(*link));
+            let text = without_interface(name, device, tag.unwrap_or_default());
             let event = event_of(LogLevel::Warning, "link-down", name, text);
             self.log.log(event.with("device", device));
         }
@@ -322,5 +328,17 @@ fn in_seconds(duration: Duration) -> String {
         "ever".to_owned()
     } else {
         format!("{} s", duration.as_secs())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_that_makes_a_vlan_interface_is_whole() {
+        let text = without_interface("up", "up0", 10);
+        assert!(text.contains("its tag 10 on up0"), "{text}");
+        assert!(text.contains("`ip link add link up0 type vlan id 10`"), "{text}");
     }
 }

@@ -271,6 +271,14 @@ impl Mirror {
         vlans.map(|(link, _)| *link).filter(|link| self.kernel_link(*link).is_none())
     }
 
+    /// The tag of a VLAN of the gateway.
+    pub(super) fn tag_of(&self, link: LinkIndex) -> Option<u16> {
+        self.ours.iter().find_map(|(known, under)| match under {
+            LinkUnder::Vlan { id, .. } if *known == link => Some(*id),
+            _ => None,
+        })
+    }
+
     fn is_under(&self, found: &KernelLink, under: &LinkUnder) -> bool {
         match under {
             LinkUnder::Device(name) => found.name == *name,
@@ -546,6 +554,7 @@ mod tests {
         let mut mirror = mirror(100);
         let ours = Some(Way { route: via(2), ours: true });
         let kernels = Some(Way { route: WayRoute::One(Route::Kernel), ours: false });
+        assert_eq!([0, 2].map(|link| mirror.tag_of(LinkIndex(link))), [None, Some(10)]);
         mirror.hear(vec![KernelMessage::Route(by(OF_LAN, 5), false)]);
         assert_eq!(mirror.way(to()), kernels, "there is no such link");
         for (name, message, expected) in [

@@ -226,6 +226,11 @@ impl Kernel {
         self.mirror.without_interface().collect()
     }
 
+    /// The tag of a VLAN that is a link of the gateway.
+    pub(crate) fn tag_of(&self, link: LinkIndex) -> Option<u16> {
+        self.mirror.tag_of(link)
+    }
+
     /// Whether everything is left to the kernel.
     pub(crate) const fn is_withdrawn(&self) -> bool {
         self.status.withdrawn

@@ -35,7 +35,9 @@ codes! {
     BAD_HEX = 206, "bad octets",
         "`x\"…\"` holds pairs of hexadecimal digits, with spaces where you like: `x\"0d 0a\"`.";
     HOLE_HERE = 207, "hole in a constant",
-        "Only a template's text and a value may have holes `{…}`; here a constant is needed.";
+        "Holes `{…}` are possible where a text is a value, and in the text of a template. Behind `after`, \
+         `before`, `past`, `by` and `until`, in a layout, a pattern, an address or a test a text is a \
+         constant.";
     TOO_DEEP = 208, "too deeply nested",
         "Blocks and expressions nest to a depth of 64, and at most 256 operators follow each other \
          in one expression, so that no text can exhaust the compiler.";

@@ -164,6 +164,7 @@ pub(crate) fn dangling(diagnostic: &Diagnostic) -> bool {
         &codes::UNUSED,
         &codes::NOT_MEASURED,
         &codes::NO_SESSION,
+        &codes::OUTSIDE_SESSION,
         &codes::NEED_ROLE,
         &codes::TABLE_KEY,
     ]

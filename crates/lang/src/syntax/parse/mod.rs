@@ -445,8 +445,11 @@ impl Parser<'_> {
                     match piece {
                         TextPiece::Octets(octets) => value.extend(octets),
                         TextPiece::Hole(hole) => {
-                            self.error(&codes::HOLE_HERE, hole.span, "a hole is not possible here");
-                            self.help("write `\\{` for the brace itself");
+                            let message = "a hole is not possible here: this text is a constant";
+                            self.error(&codes::HOLE_HERE, hole.span, message);
+                            self.help(
+                                "write `\\{` for the brace itself; holes are possible in values",
+                            );
                             return None;
                         }
                     }

@@ -452,6 +452,17 @@ impl<P: Poller> Generation<P> {
             }
             self.spare = writing;
             self.apply_outputs(resources);
+            self.count_times(resources);
+        }
+        self.count_times(resources);
+    }
+
+    /// Counts the times of handlers that have ended, now that what they sent was written. The clock
+    /// is read only if there are any.
+    fn count_times(&mut self, resources: &mut Resources<'_, P>) {
+        if self.machine.has_ended_handlers() {
+            resources.now = resources.poller.now();
+            self.machine.sent_until(resources.now);
         }
     }
 

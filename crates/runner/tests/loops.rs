@@ -249,3 +249,22 @@ fn a_long_body_is_read_by_turns() {
     assert!(octets > 12_000_000, "{octets}");
     assert!(octets <= (wakeups + 1) * WAKEUP, "{octets} octets in {wakeups} wake-ups");
 }
+
+/// Also a request whose handler waits for nothing takes time from its receipt to its answer.
+#[test]
+fn handlers_that_do_not_wait_take_time() {
+    let server = Server::start(|_| Fate::Taken);
+    let runner = relay(server.address, 1);
+    let mut client = Client::connect(inside(&runner));
+    for _request in 0..20 {
+        assert!(client.say("HELO me").starts_with("250"));
+    }
+    // Times are counted once the answer is written, which the client may see first.
+    let times = || {
+        let handlers = runner.report().handlers;
+        handlers.into_values().map(|of| of.times).find(|times| times.count() >= 20)
+    };
+    assert!(wait_until(LIMIT, || times().is_some()));
+    let times = times().unwrap();
+    assert!(times.quantile(1, 2).unwrap() > 0, "{:?}", times.buckets().collect::<Vec<_>>());
+}

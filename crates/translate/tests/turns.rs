@@ -137,3 +137,28 @@ fn who_ends_while_it_waits_gets_all_its_answers() {
     answers(&mut machine);
     assert!(machine.is_idle());
 }
+
+/// What a request costs ends when its answer is sent, though its handler has ended before.
+#[test]
+fn the_time_of_a_handler_lasts_until_its_answer_is_sent() {
+    let took = Duration::from_micros(7);
+    let mut machine = relay();
+    let client = client(&mut machine);
+    machine.sent_until(NOW);
+    let times = |machine: &Machine| {
+        let of = machine.handlers().map(|(_, counters)| counters.times.clone());
+        of.fold(gatewright_histogram::Histogram::default(), |mut all, one| {
+            all.merge(&one);
+            all
+        })
+    };
+    let before = times(&machine);
+    machine.received(NOW, client, &b"HELO me\r\n".repeat(2));
+    assert_eq!(answers(&mut machine)[0].0, client);
+    assert!(machine.has_ended_handlers());
+    assert_eq!(times(&machine), before, "the caller has not said that it is sent");
+    machine.sent_until(NOW + took);
+    let since = times(&machine).since(&before);
+    let sum = u64::try_from(2 * took.as_nanos()).unwrap();
+    assert_eq!((since.count(), since.sum(), machine.has_ended_handlers()), (2, sum, false));
+}

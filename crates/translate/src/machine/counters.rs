@@ -1,5 +1,6 @@
 //! Counters of a machine.
 
+use core::time::Duration;
 use gatewright_histogram::Histogram;
 
 macro_rules! counters {
@@ -96,6 +97,18 @@ pub struct HandlerCounters {
     /// How often it was ended: its sender broke off or was malformed, a wait ran out without an
     /// edge, a message could not be built, or it executed `fail`.
     pub failed: u64,
-    /// From start to end, in nanoseconds.
+    /// From the input that started it until what ended it was sent
+    /// ([`Machine::sent_until`](super::Machine::sent_until)), in nanoseconds.
     pub times: Histogram,
+}
+
+/// Handlers of one kind that were started at once, have ended, and whose times are not counted yet.
+#[derive(Debug)]
+pub(crate) struct EndedHandlers {
+    /// Index of the handler.
+    pub(crate) handler: usize,
+    /// When they were started.
+    pub(crate) started: Duration,
+    /// How many there are.
+    pub(crate) many: u64,
 }

@@ -90,7 +90,7 @@ use attach::Posts;
 use buffers::{Parsers, Pool};
 use core::net::SocketAddr;
 use core::time::Duration;
-use counters::{Count, Counters};
+use counters::{Count, Counters, EndedHandlers};
 use gatewright_lang::ir::{Case, Cast, HandlerKind, Program, Role, RoleId, Side, Transport};
 use record::ConversationRecorder;
 use request::Every;
@@ -112,6 +112,10 @@ pub const PIPELINED_MAX: u32 = 16;
 /// Maximum number of messages of one connection begun before others have their turn. A client that
 /// sends without waiting for answers must not delay all others.
 pub const TURN_MESSAGES: u32 = 8;
+
+/// Maximum entries of ended handlers whose times wait for [`Machine::sent_until`]; further ones end
+/// with the input.
+const ENDED_MAX: usize = 256;
 
 /// Maximum number of names being resolved at once.
 pub const QUERIES_MAX: usize = 64;
@@ -293,6 +297,8 @@ pub struct Machine {
     window: usize,
     counters: Counters,
     handlers: Vec<HandlerCounters>,
+    /// Handlers that have ended, at most [`ENDED_MAX`].
+    ended: Vec<EndedHandlers>,
     /// Counts of how often each case of each role's dispatch was taken.
     cases: Vec<Vec<u64>>,
     draining: bool,
@@ -377,6 +383,7 @@ impl Machine {
             window: window(program),
             counters: Counters::default(),
             handlers: vec![HandlerCounters::default(); program.handlers.len()],
+            ended: Vec::new(),
             cases: cases.collect(),
             draining: false,
             traced: None,

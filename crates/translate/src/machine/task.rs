@@ -1,9 +1,11 @@
 //! Running handlers: their values, their waits and their end.
 
+use super::counters::EndedHandlers;
 use super::reach::PeerLoss;
 use super::slab::{IncomingId, TaskId};
 use super::state::{Goal, Origin, Passing, Reg, Task, Wait};
-use super::{Machine, Work};
+use super::{ENDED_MAX, Machine, Work};
+use core::time::Duration;
 use gatewright_lang::ir::{RegisterId, SlotId};
 
 impl Machine {
@@ -37,6 +39,34 @@ impl Machine {
         self.work.extend(conn.map(Work::Read));
     }
 
+    /// Whether handlers have ended since the last [`sent_until`](Self::sent_until).
+    pub fn has_ended_handlers(&self) -> bool {
+        !self.ended.is_empty()
+    }
+
+    /// Counts the times of handlers that have ended, until `now`: the caller has sent what they
+    /// sent, as far as the network took it.
+    pub fn sent_until(&mut self, now: Duration) {
+        for ended in self.ended.drain(..) {
+            let Some(counters) = self.handlers.get_mut(ended.handler) else { continue };
+            let time = now.saturating_sub(ended.started);
+            (0..ended.many).for_each(|_| counters.times.add(time));
+        }
+    }
+
+    /// Keeps the time of a handler that ends until what it has sent is sent.
+    fn keep_time(&mut self, handler: usize, started: Duration) {
+        match self.ended.last_mut() {
+            Some(last) if (last.handler, last.started) == (handler, started) => last.many += 1,
+            _ => {
+                if self.ended.len() >= ENDED_MAX {
+                    self.sent_until(self.now);
+                }
+                self.ended.push(EndedHandlers { handler, started, many: 1 });
+            }
+        }
+    }
+
     /// Ends a handler; `finished` if it ended by itself.
     pub(crate) fn end_task(&mut self, id: TaskId, finished: bool) {
         self.note_ended(id, finished);
@@ -49,8 +79,8 @@ impl Machine {
             } else {
                 counters.failed += 1;
             }
-            counters.times.add(self.now.saturating_sub(task.started));
         }
+        self.keep_time(task.handler.index(), task.started);
         if let Some(conn) = task.conn.and_then(|conn| self.conns.get_mut(conn)) {
             conn.tasks.retain(|other| *other != id);
         }

@@ -45,7 +45,10 @@ codes! {
     gateway, which reserves memory by them."
 
     NOT_A_CHOICE 106 "not one of the choices"
-    "The key takes one of a few words; the finding lists them."
+    "The key takes one of a few words; the finding names the one that is meant, or lists them.\n\n\
+    An IP protocol is a number from 0 to 255 or one of icmp, igmp, tcp, udp, icmpv6, sctp, dccp, \
+    rsvp, gre, esp, ah, eigrp, ospf, pim, ipcomp, vrrp, l2tp, udplite, hip. IPv4 in IP is 4, IPv6 \
+    in IP 41: their names mean other things elsewhere."
 
     NOT_AN_ADDRESS 107 "not an IP address"
     "An address is written as 192.0.2.1 or 2001:db8::1, without a prefix length and without a port."
@@ -340,7 +343,8 @@ codes! {
 
     RULE_WITHOUT_EFFECT 146 "a filter or a rule without effect"
     "The first rule that matches decides, so nothing gets to a rule behind one without conditions. A \
-    filter without rules gives every packet its `default`, which is `accept` if not given."
+    filter without rules gives every packet its `default`, which is `accept` if not given. A rule about \
+    ports matches only packets of protocols that have ports."
 
     NO_CAPTURE 183 "the capture file cannot be read"
     "A link of mode `pcapng` reads a capture in the format pcapng or pcap, of Ethernet frames (link \

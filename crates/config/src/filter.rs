@@ -6,7 +6,7 @@ use crate::values::{self, Prefix};
 use crate::view::View;
 use gatewright_diagnostic::{Diagnostic, Span};
 use gatewright_stack::At;
-use gatewright_stack::builtin::{Among, Rule, Selector, Subnet, Verdict};
+use gatewright_stack::builtin::{Among, Rule, Selector, Subnet, Verdict, has_ports};
 use gatewright_wire::{EtherType, IpProtocol};
 
 /// The rules of a table, in the order of the text.
@@ -68,6 +68,7 @@ const NEGATED: [[&str; 2]; 5] = [
 pub(crate) fn check(table: View<'_>, findings: &mut Findings) {
     check_effect(table, findings);
     for rule in table.tables("rules") {
+        check_ports(rule, findings);
         for [of, none_of] in NEGATED {
             if let (Some(first), Some(second)) = (rule.key(of), rule.key(none_of)) {
                 let message = format!("a rule with `{of}` and `{none_of}`");
@@ -87,6 +88,25 @@ pub(crate) fn check(table: View<'_>, findings: &mut Findings) {
             }
         }
     }
+}
+
+/// Keys about ports, which hold only for packets that have some.
+const PORT_KEYS: [&str; 4] =
+    ["source_port", "not_source_port", "destination_port", "not_destination_port"];
+
+/// Reports a rule about ports of protocols that have none: no packet matches it.
+fn check_ports(rule: View<'_>, findings: &mut Findings) {
+    let Some(port) = PORT_KEYS.into_iter().find_map(|key| rule.key(key)) else { return };
+    let Some(span) = rule.key("protocol") else { return };
+    let protocols = rule.texts("protocol");
+    let has_none = |text: &str| values::protocol(text).is_some_and(|it| !has_ports(IpProtocol(it)));
+    if protocols.is_empty() || !protocols.iter().all(|protocol| has_none(protocol.value)) {
+        return;
+    }
+    let message = "no packet matches this rule, as its protocols have no ports";
+    let finding = Diagnostic::warning(&codes::RULE_WITHOUT_EFFECT, port, message);
+    let finding = finding.also(span, "the protocols");
+    findings.add(finding.help("ports are of tcp, udp, udplite and sctp: leave one of both out"));
 }
 
 /// Reports a filter without rules, and rules that no packet gets to.

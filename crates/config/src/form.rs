@@ -66,7 +66,7 @@ fn explain(
                     .label(format!("the network of {host} is {name}"))
                     .fix(findings.span(at), format!("\"{network}\""), "write the whole network")
             }
-            None => missing_length(text, finding),
+            None => length_of_network(text, finding),
         },
         Form::AddressOfNetwork => missing_length(text, finding),
         Form::Url | Form::Broker => behind_host(form, text, at, findings, finding),
@@ -81,14 +81,18 @@ fn explain(
         }
         Form::Position => {
             let names = values::position_names();
-            match nearest(text, names.iter().map(String::as_str)) {
-                Some(meant) => finding.label(format!("did you mean `{meant}`?")).fix(
-                    findings.span(at),
-                    format!("\"{meant}\""),
-                    "write it so",
-                ),
-                None => finding,
-            }
+            let meant = nearest(text, names.iter().map(String::as_str));
+            or_meant(meant, at, findings, finding, |finding| finding)
+        }
+        Form::Protocol => {
+            let names: Vec<_> = values::protocol_names().collect();
+            let listed = format!("it is a number from 0 to 255, or one of {}", names.join(", "));
+            or_meant(nearest(text, names), at, findings, finding, |finding| finding.help(listed))
+        }
+        Form::DeviceKind => {
+            let names = values::DEVICE_KINDS;
+            let listed = format!("it is one of {}", names.join(", "));
+            or_meant(nearest(text, names), at, findings, finding, |finding| finding.help(listed))
         }
         Form::Socket | Form::Listen if text.parse::<IpAddr>().is_ok() => {
             finding.label("the port is missing")
@@ -98,6 +102,24 @@ fn explain(
             None => finding,
         },
         _ => finding,
+    }
+}
+
+/// The finding with the word that is likely `meant` as its fix, or as `without` makes it.
+fn or_meant(
+    meant: Option<&str>,
+    at: Range<usize>,
+    findings: &Findings,
+    finding: Diagnostic,
+    without: impl FnOnce(Diagnostic) -> Diagnostic,
+) -> Diagnostic {
+    match meant {
+        Some(meant) => finding.label(format!("did you mean `{meant}`?")).fix(
+            findings.span(at),
+            format!("\"{meant}\""),
+            "write it so",
+        ),
+        None => without(finding),
     }
 }
 
@@ -173,6 +195,20 @@ fn missing_length(text: &str, finding: Diagnostic) -> Diagnostic {
         Ok(IpAddr::V4(_)) => finding.label("the prefix length is missing, such as /24"),
         Ok(IpAddr::V6(_)) => finding.label("the prefix length is missing, such as /64"),
         Err(_) => finding,
+    }
+}
+
+/// As [`missing_length`] of a network: an address that no usual length makes one is a host.
+fn length_of_network(text: &str, finding: Diagnostic) -> Diagnostic {
+    let is_network = |length: u8| is_right(Form::Network, &format!("{text}/{length}"));
+    match text.parse::<IpAddr>() {
+        Ok(IpAddr::V4(_)) if !is_network(24) => {
+            finding.label("the prefix length is missing: /32 for this host alone")
+        }
+        Ok(IpAddr::V6(_)) if !is_network(64) => {
+            finding.label("the prefix length is missing: /128 for this host alone")
+        }
+        _ => missing_length(text, finding),
     }
 }
 

@@ -131,7 +131,7 @@ fn pattern(form: Form) -> String {
         Form::Position => position(),
         Form::Socket => socket(),
         Form::Listen => format!("unix:[^\\u0000]+|{}", socket()),
-        Form::Protocol => number_or(&names("ip:"), OCTET_NUMBER),
+        Form::Protocol => number_or(&protocol_names(), OCTET_NUMBER),
         Form::Program => "[^\\u0000]+[.]gate".to_owned(),
         Form::CseId => format!("/{NAME}"),
         Form::AeIds => AE_IDS.to_owned(),
@@ -157,6 +157,10 @@ const PORT_OR_HEX: &str = "(?!0+$|0x0+$)(0*(6553[0-5]|655[0-2][0-9]|65[0-4][0-9]
 const LABEL_NUMBER: &str = "0*(104857[0-5]|10485[0-6][0-9]|1048[0-4][0-9]{2}|104[0-7][0-9]{3}|10[0-3][0-9]{4}|[0-9]{1,6})|0x0*[0-9A-Fa-f]{1,5}";
 
 /// The names of positions that begin so, without the beginning.
+fn protocol_names() -> Vec<String> {
+    values::protocol_names().map(str::to_owned).collect()
+}
+
 fn names(kind: &str) -> Vec<String> {
     let names = values::position_names();
     names.iter().filter_map(|name| name.strip_prefix(kind).map(str::to_owned)).collect()

@@ -508,7 +508,11 @@ static RULE: Table = Table {
         key("not_source", NETWORKS, "The source is in none of these networks."),
         key("destination", NETWORKS, "Destination networks."),
         key("not_destination", NETWORKS, "The destination is in none of these networks."),
-        key("protocol", PROTOCOLS, "Upper-layer protocols, by name or number."),
+        key(
+            "protocol",
+            PROTOCOLS,
+            "Upper-layer protocols, by number or by a name that GW0106 lists.",
+        ),
         key("not_protocol", PROTOCOLS, "The upper-layer protocol is none of these."),
         key("source_port", PORT_RANGES, "Source ports of TCP, UDP or SCTP, or ranges of them."),
         key("not_source_port", PORT_RANGES, "The source port is none of these."),
@@ -523,7 +527,11 @@ static MATCH: Table = Table {
     keys: &[
         key("source", Shape::Text(Form::Network), "Source network."),
         key("destination", Shape::Text(Form::Network), "Destination network."),
-        key("protocol", Shape::Text(Form::Protocol), "IP protocol, by name or number."),
+        key(
+            "protocol",
+            Shape::Text(Form::Protocol),
+            "IP protocol, by number or by a name that GW0106 lists.",
+        ),
         key("port", PORT, "Destination port of UDP or TCP.").such_as("53"),
         key(
             "fields",

@@ -135,6 +135,11 @@ pub(crate) fn protocol(text: &str) -> Option<u8> {
     gatewright_stack::ip_protocol(text).ok().map(|protocol| protocol.0)
 }
 
+/// The names of IP protocols.
+pub(crate) fn protocol_names() -> impl Iterator<Item = &'static str> {
+    gatewright_stack::ip_protocol_names()
+}
+
 /// Device kinds by name (IEEE 11073-104zz), and `device` for all others.
 pub const DEVICE_KINDS: [&str; 22] = [
     "oximeter",

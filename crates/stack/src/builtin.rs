@@ -19,6 +19,7 @@ pub use filter::{
     Among, Filter, FilterCounters, PortRange, PortRangeError, Rule, Selector, Subnet, Verdict,
 };
 
+pub use headers::has_ports;
 pub use host::{HostHandler, HostPart};
 
 use crate::{

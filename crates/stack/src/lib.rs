@@ -101,7 +101,7 @@ pub use neighbour::{
 };
 pub use octets::PacketOctets;
 pub use paths::{Learnt, PATH_MTU_FOR, PATHS_MAX, PATHS_OF_SUBNET_MAX, Paths};
-pub use position::{At, AtError, IcmpError, Side, ip_protocol};
+pub use position::{At, AtError, IcmpError, Side, ip_protocol, ip_protocol_names};
 pub use raw_ip::RawIpLayer;
 pub use remote::{
     FoundApplication, ORDERED_WITHIN, OrderReply, RemoteDatagram, RemoteSockets, SocketOrder,

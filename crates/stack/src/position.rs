@@ -171,6 +171,25 @@ const IP_NAMES: [(&str, IpProtocol); 6] = [
     ("sctp", IpProtocol::SCTP),
 ];
 
+/// Further IP protocols by name: IANA's keywords, in lower case and without punctuation (Assigned
+/// Internet Protocol Numbers). Those that other programs use for another number or for an address
+/// family (`ipip`, `ipv4`, `ipv6`) are left out.
+const FURTHER_IP_NAMES: [(&str, IpProtocol); 13] = [
+    ("dccp", IpProtocol(33)),
+    ("rsvp", IpProtocol(46)),
+    ("gre", IpProtocol(47)),
+    ("esp", IpProtocol(50)),
+    ("ah", IpProtocol(51)),
+    ("eigrp", IpProtocol(88)),
+    ("ospf", IpProtocol(89)),
+    ("pim", IpProtocol(103)),
+    ("ipcomp", IpProtocol(108)),
+    ("vrrp", IpProtocol(112)),
+    ("l2tp", IpProtocol(115)),
+    ("udplite", IpProtocol::UDP_LITE),
+    ("hip", IpProtocol(139)),
+];
+
 impl fmt::Display for At {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ether = |f: &mut fmt::Formatter<'_>, ether: EtherType| match ETHER_NAMES
@@ -243,7 +262,7 @@ impl FromStr for At {
         match kind {
             "ether" => named(&ETHER_NAMES, value, |n| u16::try_from(n).ok().map(EtherType))
                 .map(Self::EtherType),
-            "ip" => ip_protocol(value).map(Self::IpProtocol),
+            "ip" => named(&IP_NAMES, value, ip_protocol_number).map(Self::IpProtocol),
             "icmp" => octet().map(Self::Icmpv4Type),
             "icmpv6" => octet().map(Self::Icmpv6Type),
             "udp" => port().map(Self::UdpPort),
@@ -284,18 +303,42 @@ fn number(text: &str) -> Result<u32, AtError> {
     parsed.ok_or(AtError::Value)
 }
 
-/// An IP protocol by its name in positions, or by its number.
+fn ip_protocol_number(number: u32) -> Option<IpProtocol> {
+    u8::try_from(number).ok().map(IpProtocol)
+}
+
+/// Names of IP protocols that [`ip_protocol`] reads.
+pub fn ip_protocol_names() -> impl Iterator<Item = &'static str> {
+    IP_NAMES.iter().chain(&FURTHER_IP_NAMES).map(|(name, _)| *name)
+}
+
+/// An IP protocol by its name, or by its number.
 ///
 /// # Errors
 ///
 /// [`AtError::Value`] if it is neither.
 pub fn ip_protocol(text: &str) -> Result<IpProtocol, AtError> {
-    named(&IP_NAMES, text, |n| u8::try_from(n).ok().map(IpProtocol))
+    if let Some((_, known)) = FURTHER_IP_NAMES.iter().find(|(name, _)| *name == text) {
+        return Ok(*known);
+    }
+    named(&IP_NAMES, text, ip_protocol_number)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn protocols_have_the_names_of_their_registry() {
+        let cases = [("tcp", 6), ("gre", 47), ("ospf", 89), ("udplite", 136), ("4", 4)];
+        for (text, number) in cases {
+            assert_eq!(ip_protocol(text), Ok(IpProtocol(number)), "{text}");
+        }
+        assert!(ip_protocol_names().all(|name| ip_protocol(name).is_ok()));
+        for text in ["ipip", "ipv6", "GRE", "256", ""] {
+            assert_eq!(ip_protocol(text), Err(AtError::Value), "{text}");
+        }
+    }
 
     #[test]
     fn a_position_reads_as_it_is_written() {

@@ -98,13 +98,14 @@ impl Headers {
     }
 }
 
+/// Whether a filter finds ports in the headers of this protocol: TCP, UDP, UDP-Lite and SCTP.
+pub const fn has_ports(protocol: IpProtocol) -> bool {
+    matches!(protocol, IpProtocol::TCP | IpProtocol::UDP | IpProtocol::UDP_LITE | IpProtocol::SCTP)
+}
+
 /// The ports of an upper layer that has any; `payload` is what it begins with, where that is here.
 fn ports(protocol: IpProtocol, payload: Option<&[u8]>) -> Visible<Option<(u16, u16)>> {
-    let has_ports = matches!(
-        protocol,
-        IpProtocol::TCP | IpProtocol::UDP | IpProtocol::UDP_LITE | IpProtocol::SCTP
-    );
-    if !has_ports {
+    if !has_ports(protocol) {
         return Visible::Here(None);
     }
     let Some(&[a, b, c, d]) = payload.and_then(<[u8]>::first_chunk) else { return Visible::Not };

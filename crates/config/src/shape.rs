@@ -88,7 +88,11 @@ fn meant_by<'t>(name: &str, shape: &'t Table) -> Option<&'t Key> {
     const FORWARD: &str = "forward";
     let is_receiver = matches!(name, "server" | "target" | "to" | "upstream" | "backend");
     let forwards = |key: &&Key| key.name == FORWARD && matches!(key.shape, Shape::Table(_));
-    shape.keys.iter().find(forwards).filter(|_| is_receiver)
+    let forward = shape.keys.iter().find(forwards).filter(|_| is_receiver);
+    // A handler's condition has one port; rules of a filter have one of each side.
+    let is_port = matches!(name, "destination_port" | "dst_port" | "dport");
+    let port = shape.keys.iter().find(|key| key.name == "port" && is_port);
+    forward.or(port)
 }
 
 fn is_root(shape: &Table) -> bool {

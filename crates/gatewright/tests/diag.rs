@@ -54,7 +54,8 @@ fn unpacked(archive: &Path) -> (Vec<String>, String) {
 
 #[test]
 fn secrets_and_health_values_are_not_in_the_archive() {
-    let folder = folder("diag-ward");
+    // Paths are in the archive, and this one names a device.
+    let folder = folder(&format!("diag-{DEVICE}"));
     let [http, devices, broker] = [free_port(), free_port(), free_port()];
     let text = format!(
         "# seed-comment\n[gateway]\nname = \"ward\"\n\
@@ -113,6 +114,14 @@ fn secrets_and_health_values_are_not_in_the_archive() {
         "MemTotal",
     ] {
         assert!(all.contains(kept), "{kept}");
+    }
+    // What is no device is as it was: the version, and the numbers of metrics.
+    let version = daemon.ask(&["status", "--json"]).json()["planes"]["version"].clone();
+    let version = version.as_str().unwrap();
+    assert!(all.matches(version).count() > 1, "{version} is in version.json and status.json");
+    for line in all.lines().filter(|line| line.starts_with("gatewright_")) {
+        let value = line.rsplit(' ').next().unwrap();
+        assert!(value.parse::<f64>().is_ok(), "{line}");
     }
     // One that is there is not replaced.
     assert_eq!(daemon.ask(&["diag", "-o", archive.to_str().unwrap()]).code, 1);

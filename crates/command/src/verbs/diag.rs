@@ -160,8 +160,13 @@ impl Diag {
         archive: &mut Archive,
     ) -> Result<()> {
         match self.which.ask(request) {
-            Ok(Value::String(text)) => archive.file(name, scrubber.text(&text).as_bytes()),
+            Ok(Value::String(metrics)) => {
+                archive.file(name, scrubber.metrics(&metrics).as_bytes());
+            }
             Ok(value) => {
+                // The version of the tables is a number like an identity.
+                let version = value.pointer("/planes/version").and_then(Value::as_str);
+                scrubber.keep(version.unwrap_or_default());
                 archive.json(name, &scrubber.value(number_callers(without_quotes(value))))?;
             }
             Err(failure) => {

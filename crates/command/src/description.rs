@@ -8,7 +8,7 @@ use gatewright_diagnostic::{
 };
 use gatewright_gateway::{
     Change, NOT_IN_THIS_PROGRAM, beside, credentials_folder, further_files, open_file, read_text,
-    unfit_devices, unusable_mesh_files, without_table,
+    unfit_devices, unusable_mesh_files, with_strays,
 };
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -62,8 +62,7 @@ impl Description {
     /// A [`Failure`] if the process has no working directory.
     pub fn of(program: &CommandLine, path: &str, mut sources: Sources) -> Result<Self, Failure> {
         let parsed = parse(SourceId::default(), sources.get(SourceId::default()).text());
-        let mut findings = parsed.diagnostics;
-        findings.extend(without_table(sources.get(SourceId::default())));
+        let mut findings = with_strays(parsed.diagnostics, sources.get(SourceId::default()));
         if let Some(config) = &parsed.config {
             let lacks = program.assembly.lacks(config);
             findings

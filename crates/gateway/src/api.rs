@@ -506,7 +506,7 @@ pub fn answer(request: ControlRequest, gateway: &Gateway) -> Result<serde_json::
             let own = gateway.folder();
             let folder = folder.as_deref().or(own).unwrap_or(Path::new(""));
             let config = read(&text)?.with_files_in(folder, credentials_folder().as_deref());
-            let changes = gateway.reload(&config)?;
+            let changes = gateway.reload_text(&config, &text)?;
             // In another folder its paths would mean other files.
             if own.is_some_and(|own| std::fs::canonicalize(folder).is_ok_and(|it| it == own)) {
                 gateway.keep_description(&text, DescriptionCause::Reload);

@@ -76,9 +76,26 @@ pub fn further_files(folder: &Path) -> Result<Vec<PathBuf>, DescriptionFileError
     Ok(paths)
 }
 
-/// Findings about further files that do not begin with a table: what stands there would belong to
-/// the last table of the file before.
-pub fn without_table(description: &Source) -> Vec<Diagnostic> {
+/// The `findings` about a description with those about further files that do not begin with a table,
+/// in place of any about what stands before a table there: it would belong to the last table of the
+/// file before.
+pub fn with_strays(mut findings: Vec<Diagnostic>, description: &Source) -> Vec<Diagnostic> {
+    let strays = without_table(description);
+    let is_before_table = |line: &&str| !line.trim_start().starts_with('[');
+    for stray in &strays {
+        let at = stray.primary.span.start;
+        let is_there = |(start, text): &(usize, &str)| (*start..start + text.len()).contains(&at);
+        let Some((start, text)) = description.files().find(is_there) else { continue };
+        let lines = text.split_inclusive('\n').take_while(is_before_table);
+        let end = start + lines.map(str::len).sum::<usize>();
+        findings.retain(|found| !(start..end).contains(&found.primary.span.start));
+    }
+    findings.extend(strays);
+    findings
+}
+
+/// Findings about further files that do not begin with a table.
+fn without_table(description: &Source) -> Vec<Diagnostic> {
     let stray = |(begin, text): (usize, &str)| {
         let mut at = begin;
         for line in text.split_inclusive('\n') {

@@ -37,10 +37,13 @@ impl LastGood {
         lock(&self.fallback).clone()
     }
 
-    /// Notes that the gateway runs from another description now.
-    pub(crate) fn replaced(&self) {
-        *lock(&self.fallback) = None;
+    /// Notes that the gateway runs from another description now; with `of_file` it is that of its
+    /// own file, and until then the file's counts as refused.
+    pub(crate) fn replaced(&self, of_file: bool) {
         *lock(&self.in_force) = None;
+        if of_file {
+            *lock(&self.fallback) = None;
+        }
     }
 
     /// The kept descriptions, if any are kept.
@@ -103,7 +106,9 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "the copy and the history");
         assert_eq!(kept.fallback().as_deref(), Some("why"));
-        kept.replaced();
+        kept.replaced(false);
+        assert_eq!((kept.fallback().as_deref(), kept.in_force()), (Some("why"), None));
+        kept.replaced(true);
         assert_eq!((kept.fallback(), kept.in_force()), (None, None));
         // What cannot be replaced leaves nothing beside it.
         let place = LastGood::new(Some(folder.join("a folder")), None);

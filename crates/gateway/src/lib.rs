@@ -50,9 +50,7 @@ pub use assembly::{Assembly, GatewayPrograms, ServedPart, StartPrograms, StartSe
 pub use balance::{BalanceStatus, BalancedRelayStatus, Balancer, LiveService, RelayReachability};
 pub use capture::{CaptureRequest, CaptureStream, TapEnd, TappedPacket};
 pub use delay_models::RelayDelay;
-pub use description_files::{
-    DescriptionFileError, description_files, further_files, without_table,
-};
+pub use description_files::{DescriptionFileError, description_files, further_files, with_strays};
 pub use error::{NOT_IN_THIS_PROGRAM, RunError, UNAVAILABLE, exit_code_of};
 pub use events::{EventLog, LogOptions};
 pub use gateway::{

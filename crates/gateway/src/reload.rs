@@ -1,8 +1,10 @@
 //! Reload: a running gateway takes a new description, the whole of it or nothing.
 
-use crate::{Gateway, NOT_IN_THIS_PROGRAM, gateway::about};
+use crate::{Gateway, NOT_IN_THIS_PROGRAM, description_files, gateway::about};
 use gatewright_config::Config;
+use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_part::{Change, LogLevel, Part, Unable, exchange};
+use std::path::Path;
 
 /// Why a running gateway did not take a description. It runs on as it was.
 #[derive(Debug, thiserror::Error)]
@@ -41,10 +43,36 @@ impl Gateway {
     ///
     /// [`ReloadError`]; then the gateway is as it was.
     pub fn reload(&self, config: &Config) -> Result<Vec<Change>, ReloadError> {
+        self.reload_of(config, || true)
+    }
+
+    /// Takes `config`, which is `text`, as [`Self::reload`]. If the last good description runs in
+    /// place of the file's, that is over only if the file has this text.
+    pub(crate) fn reload_text(
+        &self,
+        config: &Config,
+        text: &str,
+    ) -> Result<Vec<Change>, ReloadError> {
+        self.reload_of(config, || self.fallback().is_none() || self.file_has(text))
+    }
+
+    /// Whether `text` is what the gateway's own file, or the files of its folder, have now.
+    fn file_has(&self, text: &str) -> bool {
+        let files = self.file().and_then(|file| description_files(Path::new(file)).ok());
+        let mut sources = Sources::default();
+        sources.add_files(files.unwrap_or_default());
+        sources.get(SourceId::default()).text() == text
+    }
+
+    fn reload_of(
+        &self,
+        config: &Config,
+        is_of_file: impl Fn() -> bool,
+    ) -> Result<Vec<Change>, ReloadError> {
         let reloaded = self.take(config);
         match &reloaded {
             Ok(changes) => {
-                self.last_good().replaced();
+                self.last_good().replaced(is_of_file());
                 // Handlers and routes of links that are gone are gone, too.
                 self.keep_by_command();
                 for Change { what, how, .. } in changes {

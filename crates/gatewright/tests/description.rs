@@ -94,17 +94,12 @@ fn a_finding_names_the_file_and_its_line() {
     let (file, line, message) = finding(&folder);
     assert_eq!((file.as_str(), line), ("20.toml", 2), "{message}");
 
-    // A key without a table would belong to that of the file before.
-    let folder = describe("stray", &proxy("one"), &[("10.toml", "# a\nlinger_s = 3\n")]);
-    let told = check(&folder);
-    let all = told["files"][0]["findings"].as_array().unwrap();
-    let stray =
-        all.iter().find(|it| it["message"].as_str().unwrap().contains("begin with a table"));
-    let place = &stray.unwrap_or_else(|| panic!("{all:#?}"))["place"];
-    assert!(
-        place["file"].as_str().unwrap().ends_with("conf.d/10.toml") && place["line"] == 2,
-        "{place}"
-    );
+    // A key without a table would belong to that of the file before, which nobody means.
+    let stray = "# a\nlinger_s = 3\nlisden = \"127.0.0.1:1\"\n[log]\n";
+    let folder = describe("stray", &proxy("one"), &[("10.toml", stray)]);
+    let (file, line, message) = finding(&folder);
+    assert_eq!((file.as_str(), line), ("10.toml", 2), "{message}");
+    assert!(message.contains("begin with a table"), "{message}");
 }
 
 #[test]
@@ -187,6 +182,28 @@ fn the_last_good_description_runs_in_place_of_a_refused_one() {
     assert!(status.contains(port), "the proxy of the last reload is there: {status}");
     let events = service.events("last-good");
     assert_eq!((events.len(), &events[0]["level"]), (1, &Value::from("error")));
+    let metrics = service.ask(&["status", "--metrics"]).out;
+    assert!(metrics.contains("\ngatewright_description_fallback 1\n"), "{metrics}");
+
+    // The history marks it, and a return to it leaves the alarm: the file is refused still.
+    let history = || service.ask(&["config", "history", "--json"]).json()["kept"].clone();
+    let marked = |kept: &Value| {
+        let kept = kept.as_array().unwrap();
+        kept.iter().map(|it| it["in_force"].as_bool().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(marked(&history()), [false, true]);
+    let why = || service.ask(&["status", "--json"]).json().get("fallback").cloned();
+    let before = why();
+    for number in ["2", "1"] {
+        let back = service.ask(&["config", "rollback", number]);
+        assert_eq!((back.code, why()), (0, before.clone()), "{}", back.err);
+    }
+    assert_eq!(marked(&history()), [false, false, true]);
+    // So does a reload of another file.
+    let other = folder.join("other.toml");
+    fs::write(&other, format!("[gateway]\nname = \"good\"\n{}", proxy("one"))).unwrap();
+    assert_eq!(service.ask(&["reload", other.to_str().unwrap()]).code, 0);
+    assert_eq!(why(), before);
     let metrics = service.ask(&["status", "--metrics"]).out;
     assert!(metrics.contains("\ngatewright_description_fallback 1\n"), "{metrics}");
 

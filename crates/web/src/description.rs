@@ -10,7 +10,7 @@ use gatewright_diagnostic::{Diagnostic, Finding, SourceId, Sources, has_errors};
 use gatewright_gateway::{
     Gateway,
     api::{self, ControlRequest, Refused},
-    credentials_folder, description_files, without_table,
+    credentials_folder, description_files, with_strays,
 };
 use hyper::{
     StatusCode,
@@ -53,8 +53,7 @@ impl DescriptionFile {
         }
         let folder = gateway.folder().unwrap_or(Path::new(""));
         let parsed = parse(SourceId::default(), text);
-        let mut findings = parsed.diagnostics;
-        findings.extend(without_table(source));
+        let findings = with_strays(parsed.diagnostics, source);
         let config = parsed.config.filter(|_| !has_errors(&findings));
         Ok(Self {
             etag: tag_of(text.as_bytes()),

@@ -198,7 +198,7 @@ impl Run {
         Ok(Gateway::start(config, options))
     }
 
-    /// Serves the web of a gateway that was started, and keeps its description if it is the file's.
+    /// Serves the web of a gateway that was started, and keeps its description.
     fn started(&self, started: Started, face: Face) -> Result<Started> {
         let Started { choice, gateway, web } = &started;
         let Some(config) = &choice.read.config else { return Ok(started) };
@@ -216,9 +216,8 @@ impl Run {
                 return Err(Failure::new(Exit::of(error.exit_code), error.to_string()).into());
             }
         }
-        if choice.fallback.is_none() {
-            gateway.keep_description(choice.text(), DescriptionCause::Start);
-        }
+        // The last good one is kept already, and becomes the one in force of the history.
+        gateway.keep_description(choice.text(), DescriptionCause::Start);
         Ok(started)
     }
 

@@ -81,7 +81,7 @@ impl Gateway {
     /// file is not changed.
     fn roll_back(&self, number: u64) -> Result<Vec<Change>, Refused> {
         let text = self.kept_description(number)?;
-        let changes = self.reload(&self.kept_config(&text)?)?;
+        let changes = self.reload_text(&self.kept_config(&text)?, &text)?;
         self.keep_description(&text, DescriptionCause::RollBack);
         let event = format!("the kept description {number} is taken again");
         self.events().log(about(LogLevel::Info, "rolled-back", event).with("number", number));

@@ -578,7 +578,8 @@ fn link_is_taken_down_and_up() {
     assert_eq!(world.ask(&["link", "down", "wan"]).text(), "wan is down\n");
     let down = routes();
     assert!(!down.contains("10.78.0.0/16") && !down.contains("10.10.2.0/24"), "{down}");
-    assert!(world.ask(&["link", "wan"]).text().starts_with("wan: down"));
+    let shown = world.ask(&["link", "wan"]).text();
+    assert!(shown.starts_with("wan: down") && shown.contains("set down by command"), "{shown}");
     assert!(!world.ping(&["-c1", "-W1", SOUTH]));
     assert!(world.ping(&["-c1", "-W30", "10.10.1.1"]), "the other link runs");
     assert_eq!(world.ask(&["link", "up", "wan"]).text(), "wan is up\n");

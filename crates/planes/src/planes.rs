@@ -504,6 +504,7 @@ impl Planes {
                 let counters = link_counters(&sums, link);
                 let counted = (now, counters, control.driver_counts(link));
                 LinkStatus::new((link, name), info, counted, self.plane.len(), interface)
+                    .or_set_down(control.is_closed(LinkIndex(link)))
                     .or_without_interface(&without)
             })
             .collect();

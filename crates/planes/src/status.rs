@@ -147,6 +147,9 @@ pub struct LinkStatus {
     pub kernel: String,
     /// Whether it is up.
     pub up: bool,
+    /// Whether a command has set it down, which [`why`](Self::why) says, too.
+    #[serde(skip)]
+    pub set_down: bool,
     /// Its state in a word: `up`, `down`, `gone` (the device has disappeared) or `ended` (the
     /// capture file was replayed).
     pub state: String,
@@ -216,6 +219,7 @@ impl LinkStatus {
             why: format!("{}{}", info.why, queues_in_words(&queues, workers)),
             kernel: info.exclusive.to_string(),
             up: state == LinkState::Up,
+            set_down: false,
             state: state.to_string(),
             mtu: interface.map_or(info.mtu, |own| info.mtu.min(octets(own.mtu))),
             mac: (!link_address.is_none()).then(|| link_address.to_string()),
@@ -233,6 +237,15 @@ impl LinkStatus {
 }
 
 impl LinkStatus {
+    /// As it is, or as a command has set it down.
+    pub(crate) fn or_set_down(self, set_down: bool) -> Self {
+        if !set_down {
+            return self;
+        }
+        let why = format!("{}; set down by command", self.why);
+        Self { set_down, why, ..self }
+    }
+
     /// As of a shared VLAN for which the kernel has no interface.
     fn without_interface(self) -> Self {
         let lacks = format!("the kernel has no VLAN interface with this tag on {}", self.device);

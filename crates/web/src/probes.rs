@@ -2,6 +2,7 @@
 
 use crate::session::TOKENS_UNREADABLE;
 use gatewright_gateway::{ENDED, LogLevel, api::StatusAnswer};
+use gatewright_planes::LinkStatus;
 use serde::Serialize;
 
 /// The cause of a gateway whose own description is refused.
@@ -45,14 +46,7 @@ impl Readiness {
         };
         // A capture file that was replayed has ended, as it should.
         let down = status.gateway.links.iter().filter(|link| !link.up && link.state != "ended");
-        let down = down.map(|link| {
-            let (name, state, device) = (&link.name, &link.state, &link.device);
-            let text = match link.mode.as_str() {
-                "virtual link" => format!("link {name} is {state}: {}", link.why),
-                _ => format!("link {name} is {state}: look at its device {device}"),
-            };
-            cause("links", LogLevel::Error, text)
-        });
+        let down = down.map(|link| cause("links", LogLevel::Error, why_down(link)));
         let other = status.fallback.iter();
         let other = other.map(|_| cause("gateway", LogLevel::Error, OTHER_DESCRIPTION.to_owned()));
         let given_up = status.gateway.planes.given_up;
@@ -80,5 +74,50 @@ impl Readiness {
             }));
         }
         Self { ready, causes }
+    }
+}
+
+/// Why a link is not up, and what to do.
+fn why_down(link: &LinkStatus) -> String {
+    let LinkStatus { name, state, device, .. } = link;
+    match link.mode.as_str() {
+        _ if link.set_down => {
+            format!("link {name} is set down by command: `gatewright link up {name}` sets it up")
+        }
+        "virtual link" => format!("link {name} is {state}: {}", link.why),
+        _ => format!("link {name} is {state}: look at its device {device}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_that_a_command_has_set_down_is_not_said_to_lack_its_device() {
+        let mut link = LinkStatus {
+            link: 0,
+            name: "wan".to_owned(),
+            device: "eth1".to_owned(),
+            mode: "packet".to_owned(),
+            why: String::new(),
+            kernel: String::new(),
+            up: false,
+            set_down: false,
+            state: "down".to_owned(),
+            mtu: 1500,
+            mac: None,
+            addresses: Vec::new(),
+            queues: Vec::new(),
+            counters: Vec::new(),
+            forwarding: String::new(),
+            forwards_in_driver: false,
+            not_redirected: "",
+            in_driver: Vec::new(),
+        };
+        assert_eq!(why_down(&link), "link wan is down: look at its device eth1");
+        link.set_down = true;
+        let expected = "link wan is set down by command: `gatewright link up wan` sets it up";
+        assert_eq!(why_down(&link), expected);
     }
 }

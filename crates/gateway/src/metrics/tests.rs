@@ -42,6 +42,7 @@ fn link(name: &str) -> LinkStatus {
         why: String::new(),
         kernel: String::new(),
         up: true,
+        set_down: false,
         state: "up".to_owned(),
         mtu: 1500,
         mac: None,

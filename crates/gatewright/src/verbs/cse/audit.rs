@@ -157,7 +157,7 @@ impl Proof {
             let _ = write!(text, "\n{dropped} older entries were dropped to make room");
         }
         if self.lost > 0 {
-            let _ = write!(text, "\n{} requests have no entry, as the store had failed", self.lost);
+            let _ = write!(text, "\n{} more entries are lost, as the store had failed", self.lost);
         }
         text
     }
@@ -236,5 +236,21 @@ impl AuditLine {
             }
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_lost_is_counted_in_entries() {
+        let outcomes = Outcomes { allowed: 3, ..Outcomes::default() };
+        let (start, head) = ([0; 32], [1; 32]);
+        let verified =
+            Verified { entries: 4, dropped: 0, lost: 24, start, head, broken_at: None, outcomes };
+        let text = Proof::new(&verified, true).text();
+        let lost = "24 more entries are lost, as the store had failed";
+        assert_eq!(text.lines().last(), Some(lost), "{text}");
     }
 }

@@ -9,6 +9,7 @@ mod machine;
 mod needs;
 mod rights;
 mod store;
+mod vlans;
 
 use gatewright_config::Config;
 pub(crate) use needs::Needs;
@@ -71,6 +72,7 @@ pub fn checks(config: Option<&Config>) -> Vec<SystemCheck> {
     let mut checks = rights::checks(needs);
     checks.extend(kernel::checks(needs));
     checks.extend(machine::devices(config));
+    checks.extend(config.map(vlans::checks).unwrap_or_default());
     checks.extend(machine::clocks(needs));
     checks.extend(store::checks(config));
     checks.extend(machine::limits(config));

@@ -48,7 +48,7 @@ pub use gatewright_data::{
     name_holders, process_version,
 };
 pub use inherited::{InheritedSocket, inherited_sockets, keep_inherited_sockets};
-pub use kernel::KernelStatus;
+pub use kernel::{KernelStatus, kernel_vlans};
 pub use limits::limit_shortages;
 pub use neighbours::NeighbourStatus;
 pub use planes::{Detached, Planes, Tracing};

@@ -109,6 +109,23 @@ fn failed(action: &'static str) -> impl FnOnce(io::Error) -> PlanesError {
     move |source| PlanesError::Kernel { action, source }
 }
 
+/// The VLANs for which the kernel has an interface: the device below, and the tag.
+///
+/// # Errors
+///
+/// If the kernel cannot be asked.
+pub fn kernel_vlans() -> io::Result<Vec<(String, u16)>> {
+    let links: Vec<_> = (socket::links()?.into_iter())
+        .filter_map(|message| match message {
+            KernelMessage::Link(link) => Some(link),
+            _ => None,
+        })
+        .collect();
+    let device = |index| links.iter().find(|link| link.index == index);
+    let vlans = links.iter().filter_map(|link| link.vlan.as_ref());
+    Ok(vlans.filter_map(|vlan| Some((device(vlan.below)?.name.clone(), vlan.id))).collect())
+}
+
 /// The division of shared links with the kernel, if there are any.
 pub(crate) fn division(setup: &Setup) -> Result<Option<Arc<Division>>, PlanesError> {
     if !setup.links.iter().any(LinkSetup::is_shared) {

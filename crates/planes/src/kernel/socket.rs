@@ -92,14 +92,23 @@ fn open(groups: u32) -> io::Result<OwnedFd> {
 
 /// The kernel's whole state, links first, so that the rest can be understood.
 pub(super) fn everything() -> io::Result<Vec<KernelMessage>> {
+    dumps(&[GET_LINK, GET_ADDRESS, GET_ROUTE, GET_NEIGHBOUR])
+}
+
+/// The kernel's links.
+pub(super) fn links() -> io::Result<Vec<KernelMessage>> {
+    dumps(&[GET_LINK])
+}
+
+fn dumps(kinds: &[u16]) -> io::Result<Vec<KernelMessage>> {
     let fd = open(0)?;
     let mut buffer = vec![0; RECEIVE_MAX];
     let mut all = Vec::new();
-    for kind in [GET_LINK, GET_ADDRESS, GET_ROUTE, GET_NEIGHBOUR] {
+    for kind in kinds {
         let mut tries = 0;
         loop {
             let mut told = Vec::new();
-            if ask(&fd, &dump(kind), &mut buffer, &mut told)? {
+            if ask(&fd, &dump(*kind), &mut buffer, &mut told)? {
                 all.append(&mut told);
                 break;
             }

@@ -14,7 +14,8 @@ use anyhow::Result;
 use gatewright_gateway::api::ControlRequest;
 use serde_json::{Value, json};
 use std::fmt::Write;
-use std::{fs, net::IpAddr};
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 
 /// The shape of its answer.
 pub const JSON: &str = "{node, interface, taken_over, profile, routing, trust, uptime_s, liveness_interval_us, timer_lateness_us, links: [{link, state, mac, mtu, frames}], \
@@ -240,10 +241,40 @@ fn drawn(own: &str, to: &Value) -> String {
 
 /// The node that TARGET names.
 fn named(state: &Value, target: &str) -> Result<String, Failure> {
-    match target.parse::<IpAddr>() {
-        Ok(address) => resolved(&address.to_string(), word(state, "interface")),
-        Err(_) => Ok(target.to_lowercase()),
+    let refused = |why: &str| Err(Failure::new(Exit::Negative, format!("{target} {why}")));
+    let node = match target.parse::<IpAddr>() {
+        Ok(IpAddr::V4(address)) if is_own(address) => {
+            return refused("is an address of this host: paths lead to other nodes");
+        }
+        Ok(IpAddr::V4(address)) => resolved(&address.to_string(), word(state, "interface"))?,
+        Ok(IpAddr::V6(_)) => {
+            return refused(
+                "is an IPv6 address: say the node's IPv4 address, or the link-layer address of its \
+                 mesh interface",
+            );
+        }
+        Err(_) if is_link_address(target) => target.to_lowercase(),
+        Err(_) => {
+            return refused(
+                "is no node: say its IPv4 address, or the link-layer address of its mesh interface",
+            );
+        }
+    };
+    if node == word(state, "node") {
+        return refused("is this node itself: paths lead to other nodes");
     }
+    Ok(node)
+}
+
+/// Whether a text is a link-layer address of Ethernet, as nodes are named.
+fn is_link_address(text: &str) -> bool {
+    let is_octet = |word: &str| word.len() == 2 && word.bytes().all(|it| it.is_ascii_hexdigit());
+    text.split(':').count() == 6 && text.split(':').all(is_octet)
+}
+
+/// Whether an address is one of this host: the system lets only these be bound.
+fn is_own(address: Ipv4Addr) -> bool {
+    !address.is_multicast() && !address.is_broadcast() && UdpSocket::bind((address, 0)).is_ok()
 }
 
 fn path(state: &Value, target: &str, face: Face) -> Result<Exit> {
@@ -293,6 +324,22 @@ mod tests {
                 ],
             }],
         })
+    }
+
+    #[test]
+    fn a_target_that_names_no_other_node_is_refused_with_the_reason() {
+        assert_eq!(named(&state(), "02:00:00:00:00:0A").unwrap(), "02:00:00:00:00:0a");
+        for (target, reason) in [
+            ("nosuch", "is no node"),
+            ("02:00:00:00:00", "is no node"),
+            ("02:00:00:00:00:0g", "is no node"),
+            ("fd99::2", "is an IPv6 address"),
+            ("127.0.0.1", "is an address of this host"),
+            ("02:00:00:00:00:01", "is this node itself"),
+        ] {
+            let failure = named(&state(), target).unwrap_err();
+            assert!(failure.message.starts_with(&format!("{target} {reason}")), "{target}");
+        }
     }
 
     #[test]

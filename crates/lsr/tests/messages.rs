@@ -2,7 +2,12 @@
 //!
 //! I'M ALIVE are not compared, as their number depends on the time only, nor what the kernels' hosts send to all
 //! of their own. What a message says of costs, delays, labels and numbers is not compared either.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stderr,
+    reason = "a test may fail loudly"
+)]
 
 mod nodes;
 
@@ -78,7 +83,7 @@ impl Scenario {
         for run in 0..RUNS_MAX {
             let (sent, searched) = self.in_namespaces()?;
             if searched != searches {
-                println!("run {run}: {searched} searches, {searches} in the simulator");
+                eprintln!("run {run}: {searched} searches, {searches} in the simulator");
                 continue;
             }
             assert_eq!(sent, expected);

@@ -182,7 +182,7 @@ fn sendings(node: &mut MeshNode, start: Duration, packets: usize) -> Vec<u128> {
         let now = at.max(start);
         node.handle(now, MeshInput::Tick);
         let sent = sent_now(node).len();
-        times.extend(std::iter::repeat_n((now - start).as_millis(), sent));
+        times.extend(std::iter::repeat_n(now.checked_sub(start).unwrap().as_millis(), sent));
     }
     times
 }

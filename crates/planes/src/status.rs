@@ -243,7 +243,7 @@ impl LinkStatus {
             return self;
         }
         let why = format!("{}; set down by command", self.why);
-        Self { set_down, why, ..self }
+        Self { why, set_down, ..self }
     }
 
     /// As of a shared VLAN for which the kernel has no interface.

@@ -1,7 +1,7 @@
 //! The VLANs that a description shares with the kernel.
 
 use super::SystemCheck;
-use gatewright_config::{Config, Device, Link, VirtualTag};
+use gatewright_config::{Config, Device, VirtualTag};
 use gatewright_planes::kernel_vlans;
 use std::io;
 
@@ -31,13 +31,11 @@ fn shared(config: &Config) -> Vec<SharedVlan<'_>> {
             _ => None,
         }
     };
-    let of_link = |link: &Link| match &link.device {
-        Device::Virtual { on, tag: VirtualTag::Vlan { id, .. } } => Some((on, id)),
-        _ => None,
-    };
     (config.links.iter().filter(|link| link.is_shared()))
         .filter_map(|link| {
-            let (on, id) = of_link(link)?;
+            let Device::Virtual { on, tag: VirtualTag::Vlan { id, .. } } = &link.device else {
+                return None;
+            };
             Some(SharedVlan { link: &link.name.value, device: device(&on.value)?, tag: id.value })
         })
         .collect()

@@ -192,7 +192,7 @@ fn time_to_a_path(
             is_sent = true;
         }
     }
-    mesh.now - start
+    mesh.now.checked_sub(start).unwrap()
 }
 
 /// A stranger sends 5,000 recorded challenges a second, of several starts of two nodes, while one of them starts

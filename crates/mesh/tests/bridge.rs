@@ -120,19 +120,25 @@ fn two_nodes_on_one_segment_make_no_loop() {
     }
 }
 
+/// A ring of four, which holds together without one node: a segment of two of them, and a station there
+/// and one elsewhere that have said something for all.
+fn ring_with_stations(seed: u64) -> (MeshWorld, usize, (usize, usize)) {
+    let mut world = world(Topology::ring(4), seed);
+    let (shared, far) = (world.add_segment(&[0, 1]), world.add_segment(&[2]));
+    let (a, b) = (world.add_station(shared), world.add_station(far));
+    world.run_for(3 * SECOND);
+    for station in [a, b] {
+        world.station_broadcast(station);
+    }
+    (world, shared, (a, b))
+}
+
 /// The node that forwards is killed: within a second another one forwards, and stations reach each other
 /// again though none of them has said anything for all meanwhile.
 #[test]
 fn another_node_takes_over() {
     for seed in 0..20 {
-        // A ring, so that the mesh holds together without one of them.
-        let mut world = world(Topology::ring(4), seed);
-        let (shared, far) = (world.add_segment(&[0, 1]), world.add_segment(&[2]));
-        let (a, b) = (world.add_station(shared), world.add_station(far));
-        world.run_for(3 * SECOND);
-        for station in [a, b] {
-            world.station_broadcast(station);
-        }
+        let (mut world, shared, (a, b)) = ring_with_stations(seed);
         let (answered, _) = pings(&mut world, (b, a), 5 * SECOND);
         assert_eq!(answered, 500, "seed {seed}");
         let [first] = world.forwarders(shared)[..] else { panic!("seed {seed}: one forwards") };
@@ -155,13 +161,7 @@ fn another_node_takes_over() {
 #[test]
 fn a_node_that_has_started_lately_takes_over() {
     for seed in 0..5 {
-        let mut world = world(Topology::ring(4), seed);
-        let (shared, far) = (world.add_segment(&[0, 1]), world.add_segment(&[2]));
-        let (a, b) = (world.add_station(shared), world.add_station(far));
-        world.run_for(3 * SECOND);
-        for station in [a, b] {
-            world.station_broadcast(station);
-        }
+        let (mut world, shared, (a, b)) = ring_with_stations(seed);
         pings(&mut world, (a, b), 2 * SECOND);
         for round in 0..4 {
             let what = format!("seed {seed}, round {round}");
